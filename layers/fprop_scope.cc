@@ -63,6 +63,15 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
       cast_weights_(cast_weights),
       innermost_(innermost, this) {}
 
+FpropScope::FpropScope(const FpropScope& outer, Tensor segment_ids)
+    : parameters_(outer.parameters_),
+      mode_(outer.mode_),
+      step_(outer.step_),
+      segment_ids_(std::move(segment_ids)),
+      cache_(nullptr),
+      cast_weights_(outer.cast_weights_),
+      innermost_(innermost, this) {}
+
 const FpropScope& FpropScope::current() {
   if (innermost == nullptr)
     fail(
@@ -91,12 +100,14 @@ Tensor FpropScope::token_mask(const Tensor& x) const {
   return less(constant(0.0, DType::kI32), reshard(segment_ids_, type));
 }
 
-DecodeCache::DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name)
+DecodeCache::DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name,
+                         bool encodes)
     : graph_(traced_graph()),
       prefix_(name.empty() ? "cache/" : fmt::format("cache/{}/", name)),
       starts_(std::move(starts)),
       last_(std::move(last)),
-      length_(length) {
+      length_(length),
+      encodes_(encodes) {
   if (length < 1) fail("the decode cache has {} positions, expected at least 1", length);
 }
 
@@ -144,7 +155,15 @@ Tensor DecodeCache::updated(std::string_view name, const Type& type,
   });
 }
 
-// Adds the state as an input of the graph and `next` of it as its update.
+Tensor DecodeCache::kept(std::string_view name, const Tensor& value) {
+  if (!encodes_) return next_state(name, value.type(), {});
+  return next_state(name, value.type(), [&](const Tensor& state) {
+    const Tensor none = constant(0.0, DType::kI32);
+    return where(less_equal(none, like_batch(last_, state)), value, state);
+  });
+}
+
+// Adds the state as an input of the graph and `next` of it as its update; without it, none.
 Tensor DecodeCache::next_state(std::string_view name, const Type& type,
                                const std::function<Tensor(const Tensor&)>& next) {
   const std::string& path = traced_path();
@@ -154,7 +173,9 @@ Tensor DecodeCache::next_state(std::string_view name, const Type& type,
   if (body != nullptr) whole.axes.insert(whole.axes.begin(), body->axis());
   const Tensor cache(&graph_, graph_.add_input(state, InputKind::kState, whole));
   cache.named(state);
-  const Tensor after = next(body == nullptr ? cache : body->slice(cache));
+  const Tensor before = body == nullptr ? cache : body->slice(cache);
+  if (!next) return before;
+  const Tensor after = next(before);
   const auto update = [&graph = graph_, state](const std::vector<Tensor>& values) {
     graph.add_update(state, values[0].id());
   };

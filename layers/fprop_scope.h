@@ -40,8 +40,11 @@ class DecodeCache {
   // Makes a cache for the graph being traced. `starts` i32["batch"]: the position of each row's
   // first new token; new tokens at negative positions are padding. `last` i32["batch"]: the index
   // of each row's last new token; later ones are padding, and a row with -1 has none. `length`: the
-  // number of cached positions. `name` distinguishes the caches of one executor.
-  DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "");
+  // number of cached positions. `name` distinguishes the caches of one executor. `encodes`: whether
+  // the batch has the tokens of an encoder, for rows with new tokens; false: they are zeros, and
+  // the rows continue with what kept() has of them.
+  DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "",
+              bool encodes = true);
   DecodeCache(const DecodeCache&) = delete;
   DecodeCache& operator=(const DecodeCache&) = delete;
 
@@ -65,6 +68,9 @@ class DecodeCache {
   // token_mask() marks padding among the new tokens; a row with padding only keeps its state.
   Tensor updated(std::string_view name, const Type& type,
                  const std::function<Tensor(const Tensor& earlier)>& update, double initial = 0.0);
+  // Returns state that depends on the encoder's tokens of a row only, with the type of `value`,
+  // ["batch …"]: `value` where they were read in this graph, and what was kept of it later.
+  Tensor kept(std::string_view name, const Tensor& value);
 
  private:
   Tensor next_state(std::string_view name, const Type& type,
@@ -74,6 +80,7 @@ class DecodeCache {
   std::string prefix_;  // Prefix of the names of states.
   Tensor starts_, last_;
   int64_t length_;
+  bool encodes_;
 };
 
 // Weights in the dtype that a model computes in, as state besides the originals, so that a decoding
@@ -109,6 +116,9 @@ class FpropScope {
   // the parameter's. Both must outlive the scope. Scopes nest.
   FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache = nullptr,
              CastWeights* cast_weights = nullptr);
+  // For a part of the model that reads whole sequences of its own (an encoder), whose padding has
+  // the segment id 0; invalid: unknown.
+  FpropScope(const FpropScope& outer, Tensor segment_ids);
 
   static const FpropScope& current();  // CHECKs that a scope is open.
   static bool decodes();               // Whether a scope with a cache is open.

@@ -2,6 +2,7 @@
 #include "layers/layer.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/graph/layer_pieces.h"
 #include "core/ops/fp8.h"
@@ -23,12 +24,16 @@ Layer::Construction& Layer::construction() {
 Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_t stack)
     : path_(name),
       child_(construction(),
-             {parent.table_, std::string(name), stack > 0 ? stack : parent.stack_}) {
+             {parent.table_, std::string(name), stack > 0 ? stack : parent.stack_,
+              parent.shared_path_.empty() ? "" : fmt::format("{}.{}", parent.shared_path_, name)}) {
   if (stack > 0 && parent.stack_ > 0)
     fail(
         "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
         "StackedTransformer",
         traced_path());
+  if (stack > 0 && !parent.shared_path_.empty())
+    fail("a Repeated layer cannot be shared ('{}'): its weights are a stack of their own",
+         traced_path());
 }
 
 Layer::Layer(const LayerHParams& p)
@@ -36,13 +41,29 @@ Layer::Layer(const LayerHParams& p)
       name_(construction().name),
       path_(traced_path()),
       stack_(construction().stack),
+      shared_path_(construction().shared_path),
       dtypes_(p.dtypes.get_or(DTypePolicy{})),
-      rules_{parse_rules(p.rules.weights), parse_rules(p.rules.activations)} {}
+      rules_{parse_rules(p.rules.weights), parse_rules(p.rules.activations)} {
+  if (p.shared_id) {
+    const auto is_name = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    };
+    if (p.shared_id->empty() || !std::ranges::all_of(*p.shared_id, is_name))
+      fail("shared_id={} is no name; expected letters, digits and _", *p.shared_id);
+    shared_path_ = fmt::format("shared.{}", *p.shared_id);
+  }
+  if (!shared_path_.empty()) stack_ = 0;
+}
+
+std::string Layer::weight_path(std::string_view name) const {
+  const std::string& path = shared_path_.empty() ? path_ : shared_path_;
+  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
 
 Parameter Layer::declared(std::string_view name, std::vector<Axis> axes,
                           const WeightInit& init) const {
   Parameter parameter;
-  parameter.path = path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+  parameter.path = weight_path(name);
   const ErrorContext where(parameter.path);
   for (const Axis& axis : axes)
     if (axis.size < 1)
@@ -65,11 +86,26 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
                      FanAxes fans) {
   Parameter parameter = declared(name, std::move(axes), init);
   parameter.fans = std::move(fans);
-  return {table_->add(std::move(parameter))};
+  return shared_path_.empty() ? Weight{table_->add(std::move(parameter))}
+                              : shared_weight(std::move(parameter));
+}
+
+// The first of the layers that share it declares it.
+Weight Layer::shared_weight(Parameter parameter) {
+  const Parameter* const first = table_->find(parameter.path);
+  if (first == nullptr) return {table_->add(std::move(parameter))};
+  if (first->type != parameter.type || !(first->init == parameter.init))
+    fail(
+        "shared_id: {} is {} with another size or initialiser than {} in '{}'; layers with one "
+        "shared_id must have the same settings",
+        parameter.path, first->type.text_sized(), parameter.type.text_sized(), path_);
+  return {static_cast<int32_t>(first - table_->parameters().data())};
 }
 
 Weight Layer::balancing_weight(std::string_view name, Axis axis, std::string_view metric,
                                double rate) {
+  if (!shared_path_.empty())
+    fail("'{}' follows a metric of its layer, so the layer cannot have a shared_id", name);
   Parameter parameter = declared(name, {std::move(axis)}, zeros());
   parameter.type.dtype = DType::kF32;  // Steps of 0.001 would vanish in bf16.
   parameter.balanced_by = {

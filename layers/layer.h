@@ -33,7 +33,10 @@ struct LayerHParams {
   Field<DTypePolicy> dtypes;      // The enclosing layer's unless set.
   Field<WeightInit> params_init;  // The enclosing layer's unless set.
   LayerRules rules;               // Axis rules for the layer's own tensors.
-  FIELDS(dtypes, params_init, rules)
+  // Layers of one model with the same id have the same weights (Pax: shared_weight_layer_id); so
+  // do the layers below them. The weights are "shared.<id>.…", in no stack.
+  std::optional<std::string> shared_id;
+  FIELDS(dtypes, params_init, rules, shared_id)
 
   WeightInit init() const { return params_init.get_or(WeightInit{}); }
 };
@@ -44,10 +47,13 @@ struct FixedInitLayerHParams {
   static constexpr bool kInlined = true;
   Field<DTypePolicy> dtypes;
   LayerRules rules;
-  FIELDS(dtypes, rules)
+  std::optional<std::string> shared_id;
+  FIELDS(dtypes, rules, shared_id)
 
   // NOLINTNEXTLINE(google-explicit-constructor): to be passed to Layer.
-  operator LayerHParams() const { return {.dtypes = dtypes, .rules = rules}; }
+  operator LayerHParams() const {
+    return {.dtypes = dtypes, .rules = rules, .shared_id = shared_id};
+  }
 };
 
 // A weight of a layer: its index in the model's ParameterTable.
@@ -133,7 +139,9 @@ class Layer {
   Tensor returned(std::string_view function, const Tensor& result) const;
 
  private:
+  std::string weight_path(std::string_view name) const;
   Parameter declared(std::string_view name, std::vector<Axis> axes, const WeightInit& init) const;
+  Weight shared_weight(Parameter parameter);
   Tensor one_layer(Weight weight, DType dtype) const;  // This iteration's slice if stacked.
   Tensor unplaced(Weight weight, DType dtype) const;
 
@@ -143,6 +151,7 @@ class Layer {
     std::shared_ptr<ParameterTable> table;
     std::string name;
     int64_t stack = 0;
+    std::string shared_path;
   };
   static Construction& construction();
   class ChildScope {
@@ -158,6 +167,7 @@ class Layer {
   std::string name_;  // Its name in its parent; "" for the outermost layer.
   std::string path_;
   int64_t stack_ = 0;
+  std::string shared_path_;  // Of its weights in place of path_, if they are shared.
   DTypePolicy dtypes_;
   AxisRules rules_;
 };
@@ -234,6 +244,9 @@ class UnaryLayer : public LayerOf<Tensor(Tensor x)> {
 struct SequenceInfo {
   Tensor segment_ids;  // i32["batch seq"]; invalid: each row is one segment.
   Tensor positions;    // i32["batch seq"] or ["seq"], from 0: for rotary embeddings.
+  // The output of an encoder, ["batch key_seq embed"], for cross-attention; invalid: no encoder.
+  Tensor encoded;
+  Tensor encoded_segment_ids;  // i32["batch key_seq"]; tokens see those of the same id.
 };
 
 // x["batch seq embed"] -> the same type: attention, transformer blocks and stacks of them.

@@ -12,9 +12,9 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
-#include "core/ops/norm.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
+#include "layers/attention/attention_by_scores.h"
 #include "layers/dropout.h"
 
 namespace tessera {
@@ -32,63 +32,6 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
     fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
          dims);
   return dims / heads;
-}
-
-// Returns bool["batch seq key_seq"] or a subset of these axes; invalid if nothing is masked.
-Tensor attention_mask(const Tensor& scores, const AttentionOptions& options) {
-  Tensor mask;
-  const Axis &seq = scores.type().axis("seq"), &key_seq = scores.type().axis("key_seq");
-  if (options.mask == AttentionMask::kCausal) mask = causal_mask(seq, key_seq);
-  if (options.window > 0) {
-    const Tensor size = constant(static_cast<double>(options.window), DType::kI32);
-    const Tensor before = less(iota(seq), add(iota(key_seq), size));
-    mask = logical_and(before, mask.valid() ? mask : less(iota(key_seq), add(iota(seq), size)));
-  }
-  if (!options.segment_ids.valid()) return mask;
-  const Tensor keys = whole_along(rename(options.segment_ids, "seq", "key_seq"), "key_seq");
-  const Tensor same = equal(options.segment_ids, keys);
-  return mask.valid() ? logical_and(same, mask) : same;
-}
-
-// Computes attention(q, k, v, options) with `dropout` applied to the probabilities. It stores all
-// scores, which the fused op avoids, so it is for training with attention dropout only, and for
-// windows to both sides of a sequence that is split.
-Tensor attention_with_dropout(Tensor q, Tensor k, Tensor v, const AttentionOptions& options,
-                              const ChildLayer<UnaryLayer>& dropout) {
-  const bool splits_heads = !q.type().axis("heads").split.empty();
-  if (trace_state().is_mesh_invariant && splits_heads && k.type().axis("kv_heads").split.empty()) {
-    // Copies of a key head would have gradients that are added.
-    AttentionOptions of_all = options;
-    if (options.sinks) of_all.sinks = whole_along(options.sinks, "heads");
-    const Tensor whole = attention_with_dropout(whole_along(q, "heads"), k, v, of_all, dropout);
-    return reshard(whole, q.type());
-  }
-  // All scores of a query are on one device.
-  k = shared_heads(whole_along(k, "key_seq"), q.type().axis("heads"));
-  v = shared_heads(whole_along(v, "key_seq"), q.type().axis("heads"));
-  const int64_t kv_heads = k.size("kv_heads");
-  const Tensor grouped =
-      split_axis(q, "heads", {"kv_heads", kv_heads, {}}, {"group", q.size("heads") / kv_heads, {}});
-  Tensor scores = einsum(
-      "batch seq kv_heads group head_dim, batch key_seq kv_heads head_dim -> "
-      "batch kv_heads group seq key_seq",
-      cast(grouped, DType::kF32), cast(k, DType::kF32));
-  scores = scores * options.scale;
-  if (options.logit_cap > 0) scores = tanh(scores / options.logit_cap) * options.logit_cap;
-  if (const Tensor mask = attention_mask(scores, options))
-    scores = where(mask, scores, constant(-1e30, DType::kF32));
-  Tensor probabilities = softmax(scores, "key_seq");
-  if (options.sinks) {
-    const Tensor sinks = split_axis(options.sinks, "heads", {"kv_heads", kv_heads, {}},
-                                    {"group", options.sinks.size("heads") / kv_heads, {}});
-    probabilities = probabilities * sigmoid(logsumexp(scores, "key_seq") - sinks);
-  }
-  probabilities = dropout(probabilities);
-  const Tensor context = einsum(
-      "batch kv_heads group seq key_seq, batch key_seq kv_heads head_dim -> "
-      "batch seq kv_heads group head_dim",
-      cast(probabilities, v.dtype()), v);
-  return merge_axes(context, "kv_heads", "group", "heads");
 }
 
 // A window to both sides, with the op's causal windows: `after` queries that see nothing are put
@@ -143,6 +86,11 @@ DotProductAttention::DotProductAttention(const HParams& p)
          kv_heads, heads);
   if (p.use_per_dim_scale && p.query_scale.has())
     fail("use_per_dim_scale learns the query's scale; leave query_scale unset");
+  if (p.cross && (p.causal || p.combine_qkv || p.window.has() || p.rotary_tpl.has() ||
+                  p.position_bias_tpl.has()))
+    fail(
+        "cross=true attends to all tokens of an encoder, at no distance: set causal=false, and "
+        "neither combine_qkv, window, rotary_tpl nor position_bias_tpl");
   declare_projections(p);
   if (p.use_sinks && p.extra_logit.has())
     fail("use_sinks learns a score for each head; leave extra_logit unset");
@@ -150,6 +98,7 @@ DotProductAttention::DotProductAttention(const HParams& p)
   if (p.use_per_dim_scale)
     per_dim_scale_ = weight("per_dim_scale", {{"head_dim", head_dim_}}, zeros());
   dropout_ = child<UnaryLayer>("dropout", Dropout::HParams{.rate = p.dropout_rate});
+  if (p.position_bias_tpl.has()) position_bias_ = child("position_bias", p.position_bias_tpl);
   if (p.rotary_tpl.has()) rotary_ = child("rotary", p.rotary_tpl);
   if (p.query_norm_tpl.has()) query_norm_ = child("query_norm", p.query_norm_tpl);
   if (p.key_norm_tpl.has()) key_norm_ = child("key_norm", p.key_norm_tpl);
@@ -209,9 +158,11 @@ DotProductAttention::Heads DotProductAttention::combined_projection(Tensor x) co
           rename(project(2), "heads", "kv_heads")};
 }
 
-DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x) const {
+DotProductAttention::Heads DotProductAttention::separate_projections(Tensor x,
+                                                                     Tensor source) const {
   const auto project = [&](Weight matrix, Weight bias, std::string_view name) {
-    Tensor y = place(product(x, param(matrix), over("embed")));
+    const Tensor& from = name == "query_proj" ? x : source;
+    Tensor y = place(product(from, param(matrix), over("embed")));
     if (bias.valid()) y = y + param_like(bias, y);
     return save_for_backward(y, name);
   };
@@ -239,15 +190,33 @@ DotProductAttention::Heads DotProductAttention::as_attended(Heads heads) const {
   return heads;
 }
 
+// The bias of each score, where queries have these positions i32["seq"] or ["batch seq"].
+Tensor DotProductAttention::bias_of(const Tensor& query, const Tensor& positions,
+                                    const Axis& key_seq) const {
+  if (!position_bias_) return {};
+  const Tensor distance = neg(positions - iota(key_seq));
+  return position_bias_(distance, query.type().axis("heads"));
+}
+
 Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& options) const {
   const Tensor key = rename(heads.key, "seq", "key_seq").named("key");
   const Tensor value = rename(heads.value, "seq", "key_seq").named("value");
+  const Axis& seq = heads.query.type().axis("seq");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
   const bool sees_both_sides = options.window > 0 && !p_.causal;
-  if (drops || (sees_both_sides && !heads.query.type().axis("seq").split.empty()))
-    return attention_with_dropout(heads.query, key, value, options, dropout_);
-  return sees_both_sides ? attention_to_both_sides(heads.query, key, value, options)
-                         : attention(heads.query, key, value, options);
+  const bool needs_scores =
+      drops || position_bias_ || ((sees_both_sides || p_.cross) && !seq.split.empty());
+  if (!needs_scores)
+    return sees_both_sides ? attention_to_both_sides(heads.query, key, value, options)
+                           : attention(heads.query, key, value, options);
+  const Axis key_seq{"key_seq", key.size("key_seq"), {}};
+  return attention_by_scores(heads.query, key, value,
+                             {.scale = options.scale,
+                              .logit_cap = options.logit_cap,
+                              .mask = attention_mask(seq, key_seq, options),
+                              .bias = bias_of(heads.query, iota(seq), key_seq),
+                              .sinks = options.sinks,
+                              .dropout = drops ? &dropout_ : nullptr});
 }
 
 // MQA replicates K/V; GQA shards K/V like Q.
@@ -263,11 +232,25 @@ Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionO
     return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);
   };
   const Tensor key = extended("key", heads.key), value = extended("value", heads.value);
-  return cached_attention(heads.query, key, value, cache.starts_like(heads.query),
-                          {.scale = options.scale,
-                           .logit_cap = options.logit_cap,
-                           .window = options.window,
-                           .sinks = options.sinks});
+  const Tensor starts = cache.starts_like(heads.query);
+  if (!position_bias_)
+    return cached_attention(heads.query, key, value, starts,
+                            {.scale = options.scale,
+                             .logit_cap = options.logit_cap,
+                             .window = options.window,
+                             .sinks = options.sinks});
+  const Axis& key_seq = key.type().axis("key_seq");
+  const Tensor positions = starts + iota(heads.query.type().axis("seq"));
+  Tensor mask = less_equal(neg(positions - iota(key_seq)), constant(0.0, DType::kI32));
+  if (options.window > 0)
+    mask = logical_and(mask, less(positions - iota(key_seq),
+                                  constant(static_cast<double>(options.window), DType::kI32)));
+  return attention_by_scores(heads.query, key, value,
+                             {.scale = options.scale,
+                              .logit_cap = options.logit_cap,
+                              .mask = mask,
+                              .bias = bias_of(heads.query, positions, key_seq),
+                              .sinks = options.sinks});
 }
 
 Tensor DotProductAttention::sinks_like(const Tensor& query) const {
@@ -276,9 +259,13 @@ Tensor DotProductAttention::sinks_like(const Tensor& query) const {
   return constant(p_.extra_logit.get(), DType::kF32, {query.type().axis("heads")});
 }
 
-Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
-  x = place(x);  // All-gathers a residual that is split along its sequence.
-  Heads heads = combined_.valid() ? combined_projection(x) : separate_projections(x);
+DotProductAttention::Heads DotProductAttention::projected(Tensor x,
+                                                          const SequenceInfo& sequence) const {
+  if (p_.cross && !sequence.encoded.valid())
+    fail("{} attends to an encoder's tokens, but the model has no encoder; set encoder_tpl",
+         path());
+  const Tensor source = p_.cross ? place(rename(sequence.encoded, "key_seq", "seq")) : x;
+  Heads heads = combined_.valid() ? combined_projection(x) : separate_projections(x, source);
   if (query_norm_) heads.query = query_norm_(heads.query);
   if (key_norm_) heads.key = key_norm_(heads.key);
   if (rotary_) {
@@ -286,24 +273,49 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
     heads.query = rotary_(heads.query, positions).named("query");
     heads.key = rotary_(heads.key, positions);
   }
+  return heads;
+}
+
+AttentionOptions DotProductAttention::options_for(const Tensor& x,
+                                                  const SequenceInfo& sequence) const {
   AttentionOptions options;
   options.mask = p_.causal ? AttentionMask::kCausal : AttentionMask::kFull;
+  options.scale = per_dim_scale_.valid()
+                      ? 1.0
+                      : p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   options.logit_cap = p_.logit_cap;
   options.window = p_.window.get_or(0);
   if (!p_.causal && options.window >= x.size("seq")) options.window = 0;  // It hides no token.
-  if (sequence.segment_ids.valid()) options.segment_ids = place(sequence.segment_ids, kAttention);
-  if (per_dim_scale_.valid()) {
-    heads.query = scaled_query(heads.query);
-  } else {
-    options.scale = p_.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_)));
+  options.segment_ids = sequence.segment_ids;
+  if (p_.cross) {
+    options.key_segment_ids = sequence.encoded_segment_ids;
+    if (!options.key_segment_ids.valid())
+      options.segment_ids = {};
+    else if (!options.segment_ids.valid())  // A row is one document, and its padding has the id 0.
+      options.segment_ids =
+          constant(1.0, DType::kI32, {x.type().axis("batch"), x.type().axis("seq")});
   }
+  if (options.segment_ids.valid()) options.segment_ids = place(options.segment_ids, kAttention);
+  return options;
+}
+
+Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const {
+  x = place(x);  // All-gathers a residual that is split along its sequence.
+  Heads heads = projected(x, sequence);
+  AttentionOptions options = options_for(x, sequence);
+  if (per_dim_scale_.valid()) heads.query = scaled_query(heads.query);
   const Type outside = heads.query.type();
   heads = as_attended(std::move(heads));
   options.sinks = sinks_like(heads.query);
   DecodeCache* const cache = FpropScope::current().cache();
-  Tensor context = save_for_backward(
-      cache != nullptr ? attend_to_cache(heads, options, *cache) : attend(heads, options),
-      "context");
+  if (cache != nullptr && p_.cross) {
+    heads.key = cache->kept("key", heads.key);
+    heads.value = cache->kept("value", heads.value);
+  }
+  Tensor context =
+      save_for_backward(cache != nullptr && !p_.cross ? attend_to_cache(heads, options, *cache)
+                                                      : attend(heads, options),
+                        "context");
   context = reshard(context, outside);
   // If heads are split, the product is a partial sum: placing it reduces.
   const Tensor y = place(product(context, param(output_), over("heads head_dim")), "residual");

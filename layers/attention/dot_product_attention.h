@@ -7,6 +7,7 @@
 
 #include "core/hparams/template.h"
 #include "core/ops/attention.h"
+#include "layers/attention/position_bias.h"
 #include "layers/embeddings/position_embedding.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"
@@ -22,6 +23,7 @@ class DotProductAttention final : public SequenceLayer {
     Field<int64_t> num_kv_heads;   // Divides num_heads; num_heads unless set.
     Field<int64_t> dims_per_head;  // model_dims / num_heads unless set.
     bool causal = true;
+    bool cross = false;              // Keys and values are an encoder's tokens (TransformerBlock).
     bool combine_qkv = false;        // One weight ["embed qkv heads head_dim"]; not with GQA.
     bool use_bias = false;           // Adds biases to queries, keys and values.
     Field<bool> use_output_bias;     // use_bias unless set.
@@ -38,6 +40,7 @@ class DotProductAttention final : public SequenceLayer {
     Field<double> extra_logit;
     double dropout_rate = 0.0;  // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
+    Template<BasePositionBias> position_bias_tpl;  // If set, all scores are stored, as for dropout.
     Template<UnaryLayer> query_norm_tpl;           // Norm over head_dim; unset: none.
     Template<UnaryLayer> key_norm_tpl;
     // Fans of the initialisers. false: embed in, heads·head_dim out (for the output projection the
@@ -48,10 +51,10 @@ class DotProductAttention final : public SequenceLayer {
     Field<WeightInit> query_init;   // params_init unless set.
     Field<WeightInit> output_init;  // params_init unless set.
     FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(num_kv_heads, kSize),
-           About(dims_per_head, kSize), causal, combine_qkv, use_bias, use_output_bias, query_scale,
-           use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize), use_sinks,
-           extra_logit, About(dropout_rate, kRate), rotary_tpl, query_norm_tpl, key_norm_tpl,
-           last_two_axes_fans, layer, query_init, output_init)
+           About(dims_per_head, kSize), causal, cross, combine_qkv, use_bias, use_output_bias,
+           query_scale, use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize),
+           use_sinks, extra_logit, About(dropout_rate, kRate), rotary_tpl, position_bias_tpl,
+           query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init, output_init)
   };
   explicit DotProductAttention(const HParams& p);
 
@@ -63,10 +66,14 @@ class DotProductAttention final : public SequenceLayer {
   Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
   void declare_projections(const HParams& p);
   Heads combined_projection(Tensor x) const;
-  Heads separate_projections(Tensor x) const;
+  // Queries of x, keys and values of `source`.
+  Heads separate_projections(Tensor x, Tensor source) const;
   Tensor scaled_query(Tensor query) const;
   Heads as_attended(Heads heads) const;
+  Heads projected(Tensor x, const SequenceInfo& sequence) const;
+  AttentionOptions options_for(const Tensor& x, const SequenceInfo& sequence) const;
   Tensor sinks_like(const Tensor& query) const;
+  Tensor bias_of(const Tensor& query, const Tensor& positions, const Axis& key_seq) const;
   Tensor attend(const Heads& heads, const AttentionOptions& options) const;
   Tensor attend_to_cache(const Heads& heads, const AttentionOptions& options,
                          DecodeCache& cache) const;
@@ -77,6 +84,7 @@ class DotProductAttention final : public SequenceLayer {
   Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
   Weight per_dim_scale_, sinks_;
   ChildLayer<RotaryPositionEmbedding> rotary_;
+  ChildLayer<BasePositionBias> position_bias_;
   ChildLayer<UnaryLayer> dropout_, query_norm_, key_norm_;
 };
 

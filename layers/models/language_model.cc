@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
 #include "core/ops/reshard.h"
 #include "layers/dropout.h"
 #include "layers/fprop_scope.h"
@@ -27,6 +28,7 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
   if (p.embedding_ln_tpl.has()) embedding_ln_ = child("embedding_ln", p.embedding_ln_tpl);
   dropout_ =
       child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
+  if (p.encoder_tpl.has()) encoder_ = child("encoder", p.encoder_tpl);
   transformer_ = child("transformer", p.stacked_transformer_tpl);
   if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
   if (p.head_tpl.has()) head_ = child("head", p.head_tpl);
@@ -48,8 +50,27 @@ SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) 
 
 Tensor TransformerLm::block_outputs(const Features& features) const {
   const Tensor ids = features.get("ids");
-  const SequenceInfo sequence = sequence_info(features, ids);
+  SequenceInfo sequence = sequence_info(features, ids);
+  if (encoder_) encode(features, &sequence);
   return transformer_(dropout_(embedded(features, ids, sequence.positions)), sequence);
+}
+
+void TransformerLm::encode(const Features& features, SequenceInfo* sequence) const {
+  const auto encoder_feature = [&](std::string_view name) {
+    const Tensor x = features.find(name);
+    return x.valid() ? rename(x, "encoder_seq", "seq") : x;
+  };
+  const Tensor ids = rename(features.get("encoder_ids"), "encoder_seq", "seq");
+  SequenceInfo encoder_sequence{.segment_ids = encoder_feature("encoder_segment_ids"),
+                                .positions = encoder_feature("encoder_segment_pos")};
+  if (encoder_sequence.segment_ids.valid())
+    encoder_sequence.segment_ids = place(encoder_sequence.segment_ids, "attention");
+  if (!encoder_sequence.positions.valid())
+    encoder_sequence.positions = iota({"seq", ids.size("seq"), {}});
+  const Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
+  const SequenceInfo encoded = encoder_(x, encoder_sequence);
+  sequence->encoded = encoded.encoded;
+  sequence->encoded_segment_ids = encoded.encoded_segment_ids;
 }
 
 Tensor TransformerLm::embedded(const Features& features, const Tensor& ids,
@@ -80,7 +101,12 @@ Tensor TransformerLm::next_logits(const Features& features) const {
   return softmax_->logits(head(at_last(block_outputs(features), features.get("last"))));
 }
 
-LanguageModel::LanguageModel(const HParams& p) : lm_(child("lm", p.lm_tpl)) {}
+LanguageModel::LanguageModel(const HParams& p)
+    : start_id_(static_cast<int32_t>(p.decoder_start_id)), lm_(child("lm", p.lm_tpl)) {}
+
+std::optional<int32_t> LanguageModel::decoder_start_id() const {
+  return lm_->has_encoder() ? std::optional(start_id_) : std::nullopt;
+}
 
 ModelOutput LanguageModel::fprop(const Features& features) const {
   return weighted_output(lm_->loss(features), features.find("weights"));

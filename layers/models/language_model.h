@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransformerLm: one stack of transformer layers with embeddings and softmax. LanguageModel: the
-// model around it that predicts next tokens, or masked ones, with the loss over weighted tokens and
-// metrics.
+// TransformerLm: a stack of transformer layers with embeddings and softmax, and maybe an encoder
+// before it. LanguageModel: the model around it that predicts next tokens, or masked ones, with the
+// loss over weighted tokens and metrics.
 #pragma once
 
 #include "core/hparams/template.h"
@@ -10,6 +10,7 @@
 #include "layers/embeddings/type_embedding.h"
 #include "layers/models/base_model.h"
 #include "layers/models/transformer.h"
+#include "layers/models/transformer_encoder.h"
 #include "layers/norms/norms.h"
 
 namespace tessera {
@@ -33,6 +34,8 @@ class TransformerLm final : public Layer {
     Template<UnaryLayer> embedding_ln_tpl;       // Norm of the sum of embeddings; unset: none.
     Template<Embedding> separate_embedding_tpl;  // Unset: the softmax's table.
     Template<BaseSoftmax> softmax_tpl = SharedEmbeddingSoftmax::HParams{};
+    // Reads encoder_ids, with the table of the decoder's tokens; unset: a decoder only.
+    Template<TransformerEncoder> encoder_tpl;
     Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
     Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
     Template<UnaryLayer> head_tpl;  // Between the final norm and the softmax; unset: none.
@@ -42,8 +45,8 @@ class TransformerLm final : public Layer {
     FIELDS(About(vocab_size, kSize), About(model_dims, kSize), About(num_layers, kLayerCount),
            About(num_heads, kSize), About(hidden_dims, kSize), packed_input, segment_positions,
            position_emb_tpl, type_emb_tpl, embedding_ln_tpl, separate_embedding_tpl, softmax_tpl,
-           stacked_transformer_tpl, final_ln_tpl, head_tpl, About(embedding_dropout_rate, kRate),
-           dtypes, params_init)
+           encoder_tpl, stacked_transformer_tpl, final_ln_tpl, head_tpl,
+           About(embedding_dropout_rate, kRate), dtypes, params_init)
   };
   explicit TransformerLm(const HParams& p);
 
@@ -53,40 +56,47 @@ class TransformerLm final : public Layer {
   Tensor logits(const Features& features) const;
   // Returns f32["batch vocab"] for the token numbered `last` in each row, while decoding.
   Tensor next_logits(const Features& features) const;
+  bool has_encoder() const { return static_cast<bool>(encoder_); }
 
  private:
   Tensor block_outputs(const Features& features) const;
   Tensor embedded(const Features& features, const Tensor& ids, const Tensor& positions) const;
   Tensor head(Tensor x) const;  // Applies what is between the blocks and the softmax.
   SequenceInfo sequence_info(const Features& features, Tensor ids) const;
+  void encode(const Features& features, SequenceInfo* sequence) const;
 
   HParams p_;
   ChildLayer<Embedding> embedding_;
   ChildLayer<BasePositionEmbedding> position_emb_;
   ChildLayer<TypeEmbedding> type_emb_;
   ChildLayer<UnaryLayer> embedding_ln_, dropout_;
+  ChildLayer<TransformerEncoder> encoder_;
   ChildLayer<SequenceLayer> transformer_;
   ChildLayer<UnaryLayer> final_ln_, head_;
   ChildLayer<BaseSoftmax> softmax_;
 };
 
 // Features: ids, labels, weights (f32; absent: all 1); segment_ids and segment_pos of packed
-// batches; token_type_ids (absent: all 0). Metrics: log_pplx (nats per token, without smoothing and
-// z-loss), accuracy.
+// batches; token_type_ids (absent: all 0); with an encoder encoder_ids ["batch
+// encoder_seq"], and encoder_segment_ids and encoder_segment_pos as for the decoder. Metrics:
+// log_pplx (nats per token, without smoothing and z-loss), accuracy.
 class LanguageModel final : public BaseModel {
  public:
   struct HParams {
     using Instance = LanguageModel;
     Template<TransformerLm> lm_tpl = TransformerLm::HParams{};
-    FIELDS(lm_tpl)
+    int64_t decoder_start_id = 0;  // With an encoder: the decoder's first token.
+    FIELDS(lm_tpl, About(decoder_start_id, kNotNegative))
   };
   explicit LanguageModel(const HParams& p);
+  std::optional<int32_t> decoder_start_id() const override;
 
  private:
   ModelOutput fprop(const Features& features) const override;
   Tensor fprop_logits(const Features& features) const override;
   Tensor fprop_next_logits(const Features& features) const override;
 
+  int32_t start_id_;
   ChildLayer<TransformerLm> lm_;
 };
 

@@ -23,6 +23,11 @@ TransformerBlock::TransformerBlock(const HParams& p)
     fail("use_attention_norm=false with a norm_policy that has no norm before attention");
   around_attention_ = residual_around("attention", p, before && p.use_attention_norm);
   attention_ = child("attention", p.attention_tpl);
+  if (p.cross_attention_tpl.has()) {
+    if (parallel_) fail("parallel=true with cross_attention_tpl: it reads the result of attention");
+    around_cross_attention_ = residual_around("cross_attention", p, before);
+    cross_attention_ = child("cross_attention", p.cross_attention_tpl);
+  }
   around_ffn_ = residual_around("ffn", p, before);
   ffn_ = child("ffn", p.ffn_tpl);
 }
@@ -64,6 +69,9 @@ Tensor TransformerBlock::fprop(Tensor x, const SequenceInfo& sequence) const {
     x = x + attended + branch(around_ffn_, x, feed_forward);
   } else {
     x = with_residual(around_attention_, x, attend);
+    if (cross_attention_)
+      x = with_residual(around_cross_attention_, x,
+                        [&](Tensor input) { return cross_attention_(input, sequence); });
     x = with_residual(around_ffn_, x, feed_forward);
   }
   return save_for_backward(x, "transformer_layer_out");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransformerBlock: attention and feed-forward, each with norm, residual dropout and residual. Two
-// stacks of a block with the same results: StackedTransformer is unrolled, Repeated loops. And
-// LayerSequence, for models whose blocks differ.
+// TransformerBlock: attention, maybe to an encoder, and feed-forward, each with norm, residual
+// dropout and residual. Two stacks of a block with the same results: StackedTransformer is
+// unrolled, Repeated loops. And LayerSequence, for models whose blocks differ.
 #pragma once
 
 #include <vector>
@@ -31,6 +31,8 @@ class TransformerBlock final : public SequenceLayer {
     using Instance = TransformerBlock;
     NormPolicy norm_policy = NormPolicy::kPre;
     Template<SequenceLayer> attention_tpl = DotProductAttention::HParams{};
+    // Between attention and feed-forward: attention to an encoder's output; unset: none.
+    Template<SequenceLayer> cross_attention_tpl;
     Template<UnaryLayer> ffn_tpl = FeedForward::HParams{};
     Template<UnaryLayer> norm_tpl = LayerNorm::HParams{};
     // Both sublayers read the block's input, and both results are added to it (GPT-NeoX).
@@ -38,8 +40,9 @@ class TransformerBlock final : public SequenceLayer {
     bool use_attention_norm = true;  // false: no norm before attention (ModernBERT's first block).
     double residual_multiplier = 1.0;  // Multiplies what each sublayer adds (Granite).
     double residual_dropout_rate = 0.0;
-    FIELDS(norm_policy, attention_tpl, ffn_tpl, norm_tpl, parallel, use_attention_norm,
-           About(residual_multiplier, kPositive), About(residual_dropout_rate, kRate))
+    FIELDS(norm_policy, attention_tpl, cross_attention_tpl, ffn_tpl, norm_tpl, parallel,
+           use_attention_norm, About(residual_multiplier, kPositive),
+           About(residual_dropout_rate, kRate))
   };
   explicit TransformerBlock(const HParams& p);
 
@@ -58,9 +61,9 @@ class TransformerBlock final : public SequenceLayer {
   NormPolicy policy_;
   bool parallel_;
   double multiplier_;
-  ChildLayer<SequenceLayer> attention_;
+  ChildLayer<SequenceLayer> attention_, cross_attention_;
   ChildLayer<UnaryLayer> ffn_;
-  Residual around_attention_, around_ffn_;
+  Residual around_attention_, around_cross_attention_, around_ffn_;
 };
 
 // num_layers blocks, each with its own nodes; each is one checkpointed region.

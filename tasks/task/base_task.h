@@ -26,14 +26,16 @@ struct TraceSetting {
 };
 
 // What tracing a decode graph needs to know. Programs that share a cache (prefill, step) differ
-// only in `seq`.
+// only in `seq` and `encodes`.
 struct DecodeSetting {
   Mesh mesh;
   AxisRules rules;
   int64_t batch = 1;  // Rows decoded at once; a multiple of what the mesh splits a batch into.
   int64_t seq = 1;    // New tokens of each row.
-  int64_t cache_length = 0;  // Positions of a row: prompt and continuation.
-  std::string cache = "";    // Needed if an executor has several: states begin "cache/<name>/".
+  int64_t cache_length = 0;    // Positions of a row: prompt and continuation.
+  int64_t encoder_length = 0;  // Tokens of a row that an encoder reads; 0: the model has none.
+  bool encodes = false;        // Whether new rows' tokens of the encoder are inputs (prefill).
+  std::string cache = "";      // Needed if an executor has several: states begin "cache/<name>/".
   // Keep a second copy of each weight in its compute dtype, so that no step casts it. The copies
   // are made by the program of cast_weights_graph, which must run first.
   bool keep_cast_weights = false;
@@ -53,9 +55,11 @@ inline constexpr std::string_view kSkipped = "skipped";
 inline constexpr std::string_view kSkippedInARow = "skipped_in_a_row";
 inline constexpr std::string_view kLogits = "logits";
 inline constexpr std::string_view kBatchPrefix = "batch/";
-inline constexpr std::string_view kIds = "batch/ids";          // Input of decode graphs.
-inline constexpr std::string_view kStarts = "batch/starts";    // Input of decode graphs.
-inline constexpr std::string_view kLast = "batch/last";        // Input of decode graphs.
+inline constexpr std::string_view kIds = "batch/ids";                 // Input of decode graphs.
+inline constexpr std::string_view kStarts = "batch/starts";           // Input of decode graphs.
+inline constexpr std::string_view kLast = "batch/last";               // Input of decode graphs.
+inline constexpr std::string_view kEncoderIds = "batch/encoder_ids";  // Inputs with an encoder.
+inline constexpr std::string_view kEncoderSegmentIds = "batch/encoder_segment_ids";
 inline constexpr std::string_view kParents = "batch/parents";  // Input of reorder_graph.
 inline constexpr std::string_view kCachePrefix = "cache/";     // State: "cache/<layer>/key".
 inline constexpr std::string_view kSumPrefix = "sum/";         // sum/<metric>, weight/<metric>
@@ -91,7 +95,9 @@ class BaseTask {
   // of each row's first new token; batch/last i32["batch"], the index of the new token whose
   // successor is predicted, -1 for a row without new tokens. Output: its logits, f32["batch
   // vocab"], replicated. A token attends to positions up to its own, so shorter rows may be padded.
-  // Writes at or after cache_length are dropped. Error if the model cannot decode incrementally.
+  // Writes at or after cache_length are dropped. With `encodes` also batch/encoder_ids and
+  // batch/encoder_segment_ids, i32["batch encoder_seq"], of rows with new tokens. Error if the
+  // model cannot decode incrementally.
   virtual Graph decode_graph(const DecodeSetting& setting, Weights weights) const = 0;
   // Casts the weights to the dtypes in which decode_graph computes and stores the results as state
   // of the same executor. Run it before decoding, and again when weights have changed. The graph

@@ -234,17 +234,24 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
   Graph graph;
   const AxisRules rules = without_sequence(setting.rules);
   const TraceScope trace(graph, setting.mesh, rules);
+  const auto rows_type = [&](std::vector<Axis> axes) {
+    return apply_rules(rules.activations, setting.mesh, make_type(DType::kI32, std::move(axes)));
+  };
   const auto rows_input = [&](std::string_view name, std::vector<Axis> axes) {
-    const Type type = make_type(DType::kI32, std::move(axes));
-    return input(std::string(name), InputKind::kBatch,
-                 apply_rules(rules.activations, setting.mesh, type));
+    return input(std::string(name), InputKind::kBatch, rows_type(std::move(axes)));
   };
   const Axis batch{"batch", setting.batch, {}};
   Features features{.mode = Mode::kEval};
   features.tensors["ids"] = rows_input(names::kIds, {batch, {"seq", setting.seq, {}}});
   features.tensors["last"] = rows_input(names::kLast, {batch});
+  for (const std::string_view name : {names::kEncoderIds, names::kEncoderSegmentIds}) {
+    if (setting.encoder_length == 0) break;
+    const std::vector<Axis> axes = {batch, {"encoder_seq", setting.encoder_length, {}}};
+    features.tensors[std::string(name.substr(names::kBatchPrefix.size()))] =
+        setting.encodes ? rows_input(name, axes) : constant(0.0, DType::kI32, rows_type(axes).axes);
+  }
   DecodeCache cache(rows_input(names::kStarts, {batch}), features.get("last"), setting.cache_length,
-                    setting.cache);
+                    setting.cache, setting.encodes);
   const ParameterTable& table = model_->parameters();
   CastWeights cast_weights(table);
   const FpropScope scope(weight_inputs(table, weights), features, &cache,

@@ -48,6 +48,26 @@ void set_sinks(ModelParts& m, Chance& chance) {
   if (!m.attention.use_sinks) m.attention.extra_logit = 0.5;
 }
 
+// One for each layer, or one that all layers share.
+void set_position_bias(ModelParts& m, Chance& chance) {
+  if (chance.one_in(3)) {
+    m.attention.position_bias_tpl = AlibiBias::HParams{};
+    return;
+  }
+  RelativePositionBias::HParams bias{
+      .num_buckets = 8, .max_distance = 6, .bidirectional = chance.coin()};
+  if (chance.coin()) bias.layer.shared_id = "bias";
+  m.attention.position_bias_tpl = bias;
+}
+
+// Rules split key heads, so self- and cross-attention have equally many.
+void set_encoder(ModelParts& m, Chance& chance) {
+  m.has_encoder = true;
+  m.cross_attention.num_kv_heads = m.attention.num_kv_heads;
+  m.cross_attention.dims_per_head = m.sizes.head_dim;
+  m.cross_attention.use_output_bias = chance.coin();
+}
+
 void set_layer_norm(ModelParts& m, Chance& chance) {
   const LayerNorm::HParams norm{.direct_scale = chance.coin()};
   m.block.norm_tpl = norm;
@@ -217,6 +237,8 @@ const std::vector<Feature> kFeatures = {
     {"heads_norm", "qk_norm", "", set_heads_norm},
     {"window", "", "", [](Parts& m, Any& c) { m.attention.window = 1 + c.below(m.sizes.seq); }},
     {"sinks", "", "", set_sinks},
+    {"position_bias", "", "", set_position_bias},
+    {"encoder", "block", "", set_encoder},
     {"bidirectional", "", "", [](Parts& m, Any&) { m.attention.causal = false; }},
     {"biases", "", "", set_biases},
     {"soft_caps", "", "", set_soft_caps},

@@ -58,6 +58,28 @@ Template<UnaryLayer> feed_forward(const ModelParts& parts) {
   return experts;
 }
 
+// An encoder of as many layers and of the same parts, whose output the decoder's blocks attend to.
+void add_encoder(const ModelParts& parts, TransformerBlock::HParams& block,
+                 TransformerLm::HParams& lm) {
+  TransformerBlock::HParams encoder_block = block;
+  DotProductAttention::HParams attention = parts.attention;
+  attention.causal = false;
+  if (attention.position_bias_tpl.holds<RelativePositionBias::HParams>()) {
+    auto& shared_id =
+        attention.position_bias_tpl.as<RelativePositionBias::HParams>().layer.shared_id;
+    if (shared_id) shared_id = "encoder_bias";
+  }
+  encoder_block.attention_tpl = attention;
+  TransformerEncoder::HParams encoder{.final_ln_tpl = lm.final_ln_tpl};
+  if (parts.is_repeated) {
+    encoder.stacked_transformer_tpl = Repeated::HParams{.block_tpl = encoder_block};
+  } else {
+    encoder.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = encoder_block};
+  }
+  lm.encoder_tpl = encoder;
+  block.cross_attention_tpl = parts.cross_attention;
+}
+
 LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   TransformerBlock::HParams block = parts.block;
   block.attention_tpl = parts.other_attention;
@@ -71,6 +93,7 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   lm.num_layers = layers;
   lm.packed_input = parts.is_packed;
   lm.params_init = WeightInit{InitKind::kGaussian, 0.2};
+  if (parts.has_encoder) add_encoder(parts, block, lm);
   if (parts.is_repeated) {
     lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
   } else {
@@ -138,22 +161,41 @@ std::vector<std::string> frozen_paths(const SingleTask::HParams& task, int64_t c
   return paths;
 }
 
-HostArray array_of(const CompositionSizes& sizes, DType dtype) {
-  HostArray array{dtype, {"batch", "seq"}, {sizes.batch, sizes.seq}, {}};
-  array.bytes.resize(static_cast<size_t>(sizes.batch * sizes.seq * dtype_bytes(dtype)));
+HostArray array_of(const CompositionSizes& sizes, DType dtype, const std::string& seq = "seq") {
+  const int64_t length = seq == "seq" ? sizes.seq : sizes.seq / 2;
+  HostArray array{dtype, {"batch", seq}, {sizes.batch, length}, {}};
+  array.bytes.resize(static_cast<size_t>(sizes.batch * length * dtype_bytes(dtype)));
   return array;
+}
+
+// The encoder's tokens of a row: documents of equal length with the ids of the decoder's.
+void fill_encoder_row(Chance& chance, const CompositionModel& model, int64_t row, int64_t documents,
+                      Batch& batch) {
+  const int64_t length = model.parts.sizes.seq / 2;
+  const int64_t end = model.parts.has_padding ? length - chance.below(length) : length;
+  for (int64_t i = 0; i < end; ++i) {
+    const auto at = [&](const char* name) -> int32_t& {
+      return batch.at(name).data<int32_t>()[row * length + i];
+    };
+    const int64_t document = i * documents / length;
+    at("encoder_ids") = static_cast<int32_t>(chance.below(model.parts.sizes.vocab));
+    at("encoder_segment_ids") = static_cast<int32_t>(document + 1);
+    at("encoder_segment_pos") =
+        static_cast<int32_t>(i - (document * length + documents - 1) / documents);
+  }
 }
 
 // Fills a row: documents, each with its own rule for the next token. The first tokens of all rows
 // differ, so that experts never choose between tokens with equal scores.
-void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch& batch) {
+// Returns the number of documents.
+int64_t fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch& batch) {
   const CompositionSizes& sizes = model.parts.sizes;
   const int64_t end = model.parts.has_padding ? sizes.seq - chance.below(sizes.seq) : sizes.seq;
   const auto at = [&](const char* name, int64_t i) -> int32_t& {
     return batch.at(name).data<int32_t>()[row * sizes.seq + i];
   };
-  int64_t token = row;
-  for (int64_t i = 0, segment = 1, position = 0; i < end; ++i, ++position) {
+  int64_t token = row, segment = 1;
+  for (int64_t i = 0, position = 0; i < end; ++i, ++position) {
     if (model.parts.is_packed && position > 1 && chance.one_in(3)) {
       ++segment;
       position = 0;
@@ -168,6 +210,7 @@ void fill_row(Chance& chance, const CompositionModel& model, int64_t row, Batch&
     float& weight = batch.at("weights").data<float>()[row * sizes.seq + i];
     weight = model.parts.has_token_weights ? 0.25f * static_cast<float>(chance.below(5)) : 1.0f;
   }
+  return segment;
 }
 
 }  // namespace
@@ -178,7 +221,12 @@ Batch CompositionModel::batch(int64_t step) const {
   for (const char* const name : {"ids", "labels", "segment_ids", "segment_pos", "token_type_ids"})
     batch[name] = array_of(sizes, DType::kI32);
   Chance chance(seed * 31 + static_cast<uint32_t>(step) + 17);
-  for (int64_t row = 0; row < sizes.batch; ++row) fill_row(chance, *this, row, batch);
+  for (const char* const name : {"encoder_ids", "encoder_segment_ids", "encoder_segment_pos"})
+    batch[name] = array_of(sizes, DType::kI32, "encoder_seq");
+  for (int64_t row = 0; row < sizes.batch; ++row) {
+    const int64_t documents = fill_row(chance, *this, row, batch);
+    if (parts.has_encoder) fill_encoder_row(chance, *this, row, documents, batch);
+  }
   return batch;
 }
 

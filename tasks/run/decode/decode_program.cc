@@ -27,11 +27,15 @@ struct DecodeProgram::Command {
   Kind kind = Kind::kEnd;
   int32_t program = 0;
   std::vector<int32_t> ids, starts, last;  // For kReorder: the parents, in `ids`.
+  std::vector<int32_t> encoder_ids, encoder_segment_ids;
 
-  std::string text() const { return pack(kind, program, ids, starts, last); }
+  std::string text() const {
+    return pack(kind, program, ids, starts, last, encoder_ids, encoder_segment_ids);
+  }
   static Command of(const std::string& text) {
     Command command;
-    unpack(text, command.kind, command.program, command.ids, command.starts, command.last);
+    unpack(text, command.kind, command.program, command.ids, command.starts, command.last,
+           command.encoder_ids, command.encoder_segment_ids);
     return command;
   }
 };
@@ -47,12 +51,17 @@ int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t
 
 DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
                              DecodeStrategy strategy)
-    : executor_(session.executor()), processes_(session.processes()), sizes_(sizes) {
+    : executor_(session.executor()),
+      processes_(session.processes()),
+      sizes_(sizes),
+      start_id_(session.task().model().decoder_start_id()),
+      before_(static_cast<size_t>(sizes.rows), 0) {
   DecodeSetting setting{.mesh = session.mesh(),
                         .rules = session.rules(),
                         .batch = sizes.rows,
                         .seq = 1,
                         .cache_length = sizes.cache_length,
+                        .encoder_length = start_id_ ? sizes.prefill_chunk : 0,
                         .cache = sizes.cache,
                         .keep_cast_weights = sizes.keep_cast_weights};
   const auto problem = type_problem(batch_type(session, sizes.rows), session.mesh());
@@ -70,9 +79,11 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
   vocab_size_ = logits.axes.back().size;
   logits_.resize(static_cast<size_t>(logits.elements()));
   step_ = session.add_program(step);
-  setting.seq = sizes.prefill_chunk;
+  setting.seq = start_id_ ? 1 : sizes.prefill_chunk;
+  setting.encodes = start_id_.has_value();
   prefill_ = session.add_program(decode_graph());
   setting.seq = 1;
+  setting.encodes = false;
   const Graph casts = graph_of(task, "cast_weights_graph()", "", [&] {
     return task.cast_weights_graph(setting, session.eval_weights());
   });
@@ -83,25 +94,50 @@ DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
 }
 
 std::span<const float> DecodeProgram::prefill(std::span<const RowTokens> rows) {
-  return run_tokens(prefill_, sizes_.prefill_chunk, rows);
+  return start_id_ ? encode(rows) : run_tokens(prefill_, sizes_.prefill_chunk, rows);
 }
 
 std::span<const float> DecodeProgram::step(std::span<const RowTokens> rows) {
   return run_tokens(step_, 1, rows);
 }
 
+// The encoder reads the prompts of rows that have tokens, and their decoder the start id.
+std::span<const float> DecodeProgram::encode(std::span<const RowTokens> rows) {
+  const int64_t length = sizes_.prefill_chunk;
+  Command command{.kind = Command::Kind::kTokens, .program = prefill_};
+  for (std::vector<int32_t>* const each : {&command.encoder_ids, &command.encoder_segment_ids})
+    each->assign(static_cast<size_t>(sizes_.rows * length), 0);
+  std::vector<RowTokens> starts(rows.begin(), rows.end());
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const std::span<const int32_t> ids = rows[row].ids;
+    if (ids.empty()) continue;
+    CHECK(rows[row].position == 0 && std::ssize(ids) <= length);
+    const int64_t at = static_cast<int64_t>(row) * length;
+    std::copy(ids.begin(), ids.end(), command.encoder_ids.begin() + at);
+    std::fill_n(command.encoder_segment_ids.begin() + at, ids.size(), 1);
+    before_[row] = std::ssize(ids) - 1;
+    starts[row] = {.position = before_[row], .ids = std::span(&*start_id_, 1)};
+  }
+  return run_tokens(std::move(command), 1, starts);
+}
+
 std::span<const float> DecodeProgram::run_tokens(int program, int64_t seq,
                                                  std::span<const RowTokens> rows) {
+  return run_tokens(Command{.kind = Command::Kind::kTokens, .program = program}, seq, rows);
+}
+
+std::span<const float> DecodeProgram::run_tokens(Command command, int64_t seq,
+                                                 std::span<const RowTokens> rows) {
   CHECK(static_cast<int64_t>(rows.size()) == sizes_.rows);
-  Command command{.kind = Command::Kind::kTokens, .program = program};
   command.ids.assign(static_cast<size_t>(sizes_.rows * seq), 0);
   for (size_t row = 0; row < rows.size(); ++row) {
     const auto& [position, ids] = rows[row];
     CHECK(std::ssize(ids) <= seq && position + std::ssize(ids) <= sizes_.cache_length);
     std::copy(ids.begin(), ids.end(), command.ids.begin() + static_cast<int64_t>(row) * seq);
-    command.starts.push_back(static_cast<int32_t>(position));
+    command.starts.push_back(static_cast<int32_t>(std::max<int64_t>(position - before_[row], 0)));
     command.last.push_back(static_cast<int32_t>(ids.size()) - 1);
   }
+  const int program = command.program;
   send(command);
   obey(command);
   executor_.read_floats(program, names::kLogits, logits_);
@@ -112,6 +148,9 @@ void DecodeProgram::reorder(std::span<const int32_t> parents) {
   CHECK(reorder_.has_value(), "rows are exchanged by beam search only");
   Command command{.kind = Command::Kind::kReorder, .program = *reorder_};
   command.ids.assign(parents.begin(), parents.end());
+  const std::vector<int64_t> before = before_;
+  for (size_t row = 0; row < parents.size(); ++row)
+    before_[row] = before[static_cast<size_t>(parents[row])];
   send(command);
   obey(command);
 }
@@ -127,6 +166,9 @@ void DecodeProgram::obey(const Command& command) {
     write(command.program, names::kIds, command.ids, std::ssize(command.ids) / sizes_.rows);
     write(command.program, names::kStarts, command.starts, 1);
     write(command.program, names::kLast, command.last, 1);
+    write(command.program, names::kEncoderIds, command.encoder_ids, sizes_.prefill_chunk);
+    write(command.program, names::kEncoderSegmentIds, command.encoder_segment_ids,
+          sizes_.prefill_chunk);
   }
   executor_.run(command.program);
 }
@@ -163,10 +205,17 @@ Decoding::Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompt
       program_(session,
                {.rows = decode_rows(session, p, prompts),
                 .cache_length = cache_needed(p, longest_prompt),
-                .prefill_chunk = p.prefill_chunk,
+                .prefill_chunk =
+                    session.task().model().decoder_start_id() ? longest_prompt : p.prefill_chunk,
                 .cache = cache,
                 .keep_cast_weights = keep_cast_weights},
-               p.strategy) {}
+               p.strategy) {
+  if (p.window > 0 && session.task().model().decoder_start_id())
+    fail(
+        "task.decode.window={}: the model has an encoder, which reads a prompt as a whole; leave "
+        "the window unset",
+        p.window);
+}
 
 void Decoding::begin(const PromptText* text) {
   if (text != nullptr) decoder_.emplace(program_, p_, *text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of a task that decode: prefill (prompts in chunks), step (one token per row) and
-// reorder (permutes rows for beam search). They share the KV cache. In a run of several processes
+// reorder (permutes rows for beam search). They share the KV cache. The prompts of a model with an
+// encoder are read by that. In a run of several processes
 // process 0 decides what to run and the others follow.
 #pragma once
 
@@ -22,8 +23,8 @@ namespace tessera {
 struct DecodeSizes {
   int64_t rows = 1;
   int64_t cache_length = 1;
-  int64_t prefill_chunk = 64;
-  std::string cache;  // Its name; needed if the session has several.
+  int64_t prefill_chunk = 64;  // With an encoder: the tokens that it reads.
+  std::string cache;           // Its name; needed if the session has several.
   // Whether to keep weights in their compute dtype, too (see DecodeSetting).
   bool keep_cast_weights = true;
 };
@@ -51,7 +52,9 @@ class DecodeProgram final : public BaseDecodeProgram {
 
  private:
   struct Command;
+  std::span<const float> encode(std::span<const RowTokens> rows);
   std::span<const float> run_tokens(int program, int64_t seq, std::span<const RowTokens> rows);
+  std::span<const float> run_tokens(Command command, int64_t seq, std::span<const RowTokens> rows);
   void send(const Command& command);
   void obey(const Command& command);
   void write(int program, std::string_view name, std::span<const int32_t> values, int64_t width);
@@ -59,6 +62,10 @@ class DecodeProgram final : public BaseDecodeProgram {
   Executor& executor_;
   ProcessGroup& processes_;
   DecodeSizes sizes_;
+  // Of a model with an encoder: its decoder's first token, and for each row by how many tokens the
+  // prompt, which the decoder does not read, was longer than that.
+  std::optional<int32_t> start_id_;
+  std::vector<int64_t> before_;
   int64_t vocab_size_ = 0;
   int prefill_ = 0, step_ = 0;
   std::optional<int> cast_weights_;  // If a weight needs a cast.
