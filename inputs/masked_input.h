@@ -3,27 +3,19 @@
 // Some tokens of each row are chosen. Of these, most are replaced by the mask token and some by a
 // random token; the others stay. Labels are the original tokens, and only chosen positions have a
 // loss weight. Trains a LanguageModel whose attention has causal=false.
-//
-// The choice is a pure function of (seed, number of the row in the stream, position), so it differs
-// between epochs and is the same on any number of hosts and after a resume.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
+#include <span>
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
+#include "inputs/row_rewriter.h"
 #include "inputs/token_row.h"
-#include "inputs/wrapped_input.h"
 
 namespace tessera {
 
-class MaskedInput final : public WrappedInput {
+class MaskedInput final : public RowRewriter {
  public:
   struct HParams {
     using Instance = MaskedInput;
@@ -43,21 +35,15 @@ class MaskedInput final : public WrappedInput {
   };
   explicit MaskedInput(const HParams& p);
 
-  void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override;
-  // The array label_bytes is 0: the loss of chosen tokens does not cover all bytes of the text.
-  std::optional<Batch> get_next() override;
-  std::optional<Batch> peek() override;
-  void reset() override;
-  void restore(const InputState& state) override;
 
  private:
-  void mask(Batch& batch) const;
+  // The array label_bytes becomes 0: the loss of chosen tokens does not cover all bytes of the
+  // text.
+  Batch rewritten(Batch batch, std::span<const int64_t> numbers) override;
   void mask_row(int64_t number, const TokenRow& row) const;
 
   HParams p_;
-  std::vector<RowRange> rows_;  // This host's rows of the global batch.
-  int64_t position_ = 0;        // Batches returned.
 };
 
 extern template class HolderOf<BaseInput, MaskedInput::HParams>;

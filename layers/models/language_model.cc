@@ -29,6 +29,8 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
   dropout_ =
       child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
   if (p.encoder_tpl.has()) encoder_ = child("encoder", p.encoder_tpl);
+  if (const auto start = decoder_start_id(); start && *start >= p.vocab_size.get())
+    fail("encoder_tpl.decoder_start_id={} is not below vocab_size={}", *start, p.vocab_size.get());
   transformer_ = child("transformer", p.stacked_transformer_tpl);
   if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
   if (p.head_tpl.has()) head_ = child("head", p.head_tpl);
@@ -101,12 +103,12 @@ Tensor TransformerLm::next_logits(const Features& features) const {
   return softmax_->logits(head(at_last(block_outputs(features), features.get("last"))));
 }
 
-LanguageModel::LanguageModel(const HParams& p)
-    : start_id_(static_cast<int32_t>(p.decoder_start_id)), lm_(child("lm", p.lm_tpl)) {}
-
-std::optional<int32_t> LanguageModel::decoder_start_id() const {
-  return lm_->has_encoder() ? std::optional(start_id_) : std::nullopt;
+std::optional<int32_t> TransformerLm::decoder_start_id() const {
+  if (!encoder_) return std::nullopt;
+  return static_cast<int32_t>(p_.encoder_tpl.as<TransformerEncoder::HParams>().decoder_start_id);
 }
+
+LanguageModel::LanguageModel(const HParams& p) : lm_(child("lm", p.lm_tpl)) {}
 
 ModelOutput LanguageModel::fprop(const Features& features) const {
   return weighted_output(lm_->loss(features), features.find("weights"));

@@ -56,7 +56,7 @@ class TransformerLm final : public Layer {
   Tensor logits(const Features& features) const;
   // Returns f32["batch vocab"] for the token numbered `last` in each row, while decoding.
   Tensor next_logits(const Features& features) const;
-  bool has_encoder() const { return static_cast<bool>(encoder_); }
+  std::optional<int32_t> decoder_start_id() const;  // Of a model with an encoder.
 
  private:
   Tensor block_outputs(const Features& features) const;
@@ -85,18 +85,16 @@ class LanguageModel final : public BaseModel {
   struct HParams {
     using Instance = LanguageModel;
     Template<TransformerLm> lm_tpl = TransformerLm::HParams{};
-    int64_t decoder_start_id = 0;  // With an encoder: the decoder's first token.
-    FIELDS(lm_tpl, About(decoder_start_id, kNotNegative))
+    FIELDS(lm_tpl)
   };
   explicit LanguageModel(const HParams& p);
-  std::optional<int32_t> decoder_start_id() const override;
+  std::optional<int32_t> decoder_start_id() const override { return lm_->decoder_start_id(); }
 
  private:
   ModelOutput fprop(const Features& features) const override;
   Tensor fprop_logits(const Features& features) const override;
   Tensor fprop_next_logits(const Features& features) const override;
 
-  int32_t start_id_;
   ChildLayer<TransformerLm> lm_;
 };
 

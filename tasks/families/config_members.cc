@@ -37,16 +37,6 @@ const std::vector<ActivationRow>& activations() {
   return rows;
 }
 
-Template<Activation> activation_named(const std::string& name, const std::string& where) {
-  std::vector<std::string> names;
-  for (const ActivationRow& row : activations()) {
-    if (row.name == name) return row.activation;
-    names.emplace_back(row.name);
-  }
-  fail("{}: unknown activation '{}'{}; expected one of {}", where, name, did_you_mean(name, names),
-       fmt::join(names, ", "));
-}
-
 // Members of every config.json that name files and types, or set training and generation.
 const std::set<std::string, std::less<>>& harmless() {
   static const std::set<std::string, std::less<>> names = {"_name_or_path",
@@ -80,6 +70,16 @@ const std::set<std::string, std::less<>>& harmless() {
 }
 
 }  // namespace
+
+Template<Activation> activation_named(const std::string& name, const std::string& where) {
+  std::vector<std::string> names;
+  for (const ActivationRow& row : activations()) {
+    if (row.name == name) return row.activation;
+    names.emplace_back(row.name);
+  }
+  fail("{}: unknown activation '{}'{}; expected one of {}", where, name, did_you_mean(name, names),
+       fmt::join(names, ", "));
+}
 
 const Json* ConfigMembers::find(std::string_view name) {
   if (!reads()) return nullptr;
@@ -218,9 +218,15 @@ void ConfigMembers::activation(std::string_view name, Template<Activation>& acti
     activation_tpl = activation_named(activation, where());
     return;
   }
+  const std::string written = activation_name(activation_tpl);
+  if (!written.empty()) add(name, json_quoted(written));
+}
+
+std::string ConfigMembers::activation_name(const Template<Activation>& activation_tpl) {
   for (const ActivationRow& row : activations())
-    if (row.activation == activation_tpl) return add(name, json_quoted(row.name));
+    if (row.activation == activation_tpl) return std::string(row.name);
   reason("activation_tpl is {}, which transformers does not have", activation_tpl.name());
+  return "";
 }
 
 void ConfigMembers::only(std::string_view name, bool expected, std::string_view why,

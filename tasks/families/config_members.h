@@ -26,6 +26,9 @@
 
 namespace tessera {
 
+// By transformers' names. Error with the nearest name.
+Template<Activation> activation_named(const std::string& name, const std::string& where);
+
 class ConfigMembers {
  public:
   // Upper bounds of sizes: products of three still fit in 64 bits.
@@ -77,6 +80,8 @@ class ConfigMembers {
   // By transformers' names ("gelu_new").
   void activation(std::string_view name, Template<Activation>& activation_tpl,
                   const std::string& otherwise);
+  // In writing: the name of an activation; "" with a reason if transformers does not have it.
+  std::string activation_name(const Template<Activation>& activation_tpl);
   // A member that has only this value in models that we have. `why` ends the error in reading.
   void only(std::string_view name, bool expected, std::string_view why, bool otherwise);
   void only(std::string_view name, const std::string& expected, std::string_view why);

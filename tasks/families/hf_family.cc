@@ -21,19 +21,25 @@ std::multimap<std::string_view, std::unique_ptr<const HfFamily>>& registry() {
   return families;
 }
 
+void drop_nothing(TransformerBlock::HParams& layer) {
+  layer.residual_dropout_rate = 0.0;
+  if (layer.ffn_tpl.holds<FeedForward::HParams>())
+    layer.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.0;
+  for (auto* const attention_tpl : {&layer.attention_tpl, &layer.cross_attention_tpl})
+    if (attention_tpl->holds<DotProductAttention::HParams>())
+      attention_tpl->as<DotProductAttention::HParams>().dropout_rate = 0.0;
+}
+
 // Dropout is a choice of the experiment.
 LayeredLm read_members(const HfFamily& family, ConfigMembers& config) {
   LayeredLm model;
   model.lm.params_init = WeightInit{InitKind::kGaussian, kInitScale};
   family.members(config, model);
   model.lm.embedding_dropout_rate = 0.0;
-  for (TransformerBlock::HParams& layer : model.layers) {
-    layer.residual_dropout_rate = 0.0;
-    if (layer.ffn_tpl.holds<FeedForward::HParams>())
-      layer.ffn_tpl.as<FeedForward::HParams>().dropout_rate = 0.0;
-    if (layer.attention_tpl.holds<DotProductAttention::HParams>())
-      layer.attention_tpl.as<DotProductAttention::HParams>().dropout_rate = 0.0;
-  }
+  if (model.lm.encoder_tpl.has())
+    model.lm.encoder_tpl.as<TransformerEncoder::HParams>().dropout_rate = 0.0;
+  for (auto* const layers : {&model.layers, &model.encoder.layers})
+    for (TransformerBlock::HParams& layer : *layers) drop_nothing(layer);
   return model;
 }
 

@@ -17,7 +17,8 @@ namespace tessera {
 // has {} for the layer's number, and a second {} if each expert has the tensor; then our weight has
 // an axis experts. `axes` names the dimensions, outermost first, by our axes: "heads head_dim,
 // embed" is a matrix. `ours` is the path of the weight below the block of a layer, or below the
-// TransformerLm: the first of the alternatives a|b that the model has.
+// TransformerLm: the first of the alternatives a|b that the model has. With {} and the prefix
+// "encoder.", it is below the block of an encoder's layer; "shared." begins weights of a shared_id.
 //
 // Rows in succession with the same `theirs` are parts of one tensor, concatenated along what
 // follows "+" in a dimension: "+heads head_dim, embed" with "+kv_heads head_dim, embed" are the
@@ -28,7 +29,9 @@ namespace tessera {
 // scale 1.
 struct WeightRow {
   std::string theirs;
-  std::string_view axes, ours;
+  std::string_view axes;
+  std::string ours;
+  std::string_view with = "";  // The row exists only if their model has this weight, too.
 };
 
 struct HfFamily {

@@ -25,9 +25,9 @@ T resolved_copy(const T& value) {
 }
 
 // Sets fields whose default depends on others, so that an unset field equals that value.
-void set_dependent_fields(TransformerBlock::HParams* block) {
-  if (block->attention_tpl.holds<DotProductAttention::HParams>()) {
-    auto& p = block->attention_tpl.as<DotProductAttention::HParams>();
+void set_dependent_fields(Template<SequenceLayer>& attention_tpl) {
+  if (attention_tpl.holds<DotProductAttention::HParams>()) {
+    auto& p = attention_tpl.as<DotProductAttention::HParams>();
     const int64_t heads = std::max<int64_t>(1, p.num_heads.get());  // The layer refuses less.
     p.num_kv_heads = p.num_kv_heads.get_or(heads);
     p.dims_per_head = p.dims_per_head.get_or(p.model_dims.get() / heads);
@@ -35,8 +35,8 @@ void set_dependent_fields(TransformerBlock::HParams* block) {
     if (!p.use_per_dim_scale)
       p.query_scale =
           p.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(p.dims_per_head.get())));
-  } else if (block->attention_tpl.holds<LatentAttention::HParams>()) {
-    auto& p = block->attention_tpl.as<LatentAttention::HParams>();
+  } else if (attention_tpl.holds<LatentAttention::HParams>()) {
+    auto& p = attention_tpl.as<LatentAttention::HParams>();
     const int64_t heads = std::max<int64_t>(1, p.num_heads.get());
     p.dims_per_head = p.dims_per_head.get_or(p.model_dims.get() / heads);
     p.value_dims_per_head = p.value_dims_per_head.get_or(p.dims_per_head.get());
@@ -48,7 +48,10 @@ void set_dependent_fields(TransformerBlock::HParams* block) {
 // The number of heads is that of the layers, and a head with a matrix of its own is a FullSoftmax
 // even if it is stored as a table.
 void set_equivalent_fields(LayeredLm* model) {
-  for (TransformerBlock::HParams& layer : model->layers) set_dependent_fields(&layer);
+  for (auto* const list : {&model->layers, &model->encoder.layers})
+    for (TransformerBlock::HParams& layer : *list)
+      for (auto* const each : {&layer.attention_tpl, &layer.cross_attention_tpl})
+        set_dependent_fields(*each);
   TransformerLm::HParams& lm = model->lm;
   const Template<SequenceLayer>& attention_tpl = model->layers[0].attention_tpl;
   if (attention_tpl.holds<DotProductAttention::HParams>())
@@ -66,7 +69,7 @@ void set_equivalent_fields(LayeredLm* model) {
 }
 
 void list_layers(const Template<SequenceLayer>& layer_tpl, const std::string& path, int64_t index,
-                 LayeredLm* into) {
+                 LayerList* into) {
   if (layer_tpl.holds<TransformerBlock::HParams>()) {
     into->layers.push_back(layer_tpl.as<TransformerBlock::HParams>());
     into->places.push_back({path + ".", index});
@@ -126,8 +129,8 @@ Pattern pattern_of(const std::vector<int64_t>& kinds) {
 
 class StackBuilder {
  public:
-  StackBuilder(const LayeredLm& model, StackStyle style)
-      : layers_(model.layers), kinds_(kinds_of(model.layers)), style_(style) {}
+  StackBuilder(const LayerList& list, StackStyle style)
+      : layers_(list.layers), kinds_(kinds_of(list.layers)), style_(style) {}
 
   Template<SequenceLayer> build() {
     const auto count = static_cast<int64_t>(layers_.size());
@@ -273,6 +276,9 @@ LayeredLm layers_of(const Template<TransformerLm>& lm_tpl) {
   LayeredLm model;
   model.lm = resolved_copy(lm_tpl).as<TransformerLm::HParams>();
   list_layers(model.lm.stacked_transformer_tpl, "transformer", -1, &model);
+  if (model.lm.encoder_tpl.has())
+    list_layers(model.lm.encoder_tpl.as<TransformerEncoder::HParams>().stacked_transformer_tpl,
+                "encoder.transformer", -1, &model.encoder);
   set_equivalent_fields(&model);
   return model;
 }
@@ -281,6 +287,10 @@ TransformerLm::HParams stacked(const LayeredLm& model, StackStyle style) {
   TransformerLm::HParams lm = model.lm;
   lm.num_layers = static_cast<int64_t>(model.layers.size());
   lm.stacked_transformer_tpl = StackBuilder(model, style).build();
+  if (!lm.encoder_tpl.has()) return lm;
+  auto& encoder = lm.encoder_tpl.as<TransformerEncoder::HParams>();
+  encoder.num_layers = static_cast<int64_t>(model.encoder.layers.size());
+  encoder.stacked_transformer_tpl = StackBuilder(model.encoder, style).build();
   return lm;
 }
 
@@ -290,6 +300,33 @@ std::string SettingDifference::name(int64_t num_layers) const {
                      fmt::join(layers, ", "));
 }
 
+namespace {
+
+// Adds the differences of two lists of layers, whose paths begin with `prefix`.
+void add_differences(const LayerList& first, const LayerList& second, Missing missing,
+                     const std::string& prefix, std::vector<SettingDifference>* found) {
+  const size_t a = first.layers.size(), b = second.layers.size();
+  if (a != b) {
+    found->push_back({prefix + "num_layers", std::to_string(a), std::to_string(b), {}});
+    return;
+  }
+  std::map<std::string, size_t> places;  // Where a difference of several layers is.
+  for (size_t i = 0; i < a; ++i) {
+    std::vector<SettingDifference> of_layer;
+    Comparison(missing, &of_layer)
+        .compare(to_tree(first.layers[i]), to_tree(second.layers[i]), "", "");
+    for (SettingDifference& each : of_layer) {
+      each.path = prefix + each.path;
+      const std::string key = fmt::format("{}\n{}\n{}", each.path, each.first, each.second);
+      const auto [at, is_new] = places.try_emplace(key, found->size());
+      if (is_new) found->push_back(std::move(each));
+      (*found)[at->second].layers.push_back(static_cast<int64_t>(i));
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<SettingDifference> differences(const LayeredLm& first, const LayeredLm& second,
                                            Missing missing) {
   std::vector<SettingDifference> found;
@@ -298,25 +335,8 @@ std::vector<SettingDifference> differences(const LayeredLm& first, const Layered
   for (const char* name : {"num_heads", "hidden_dims"})
     for (Tree* tree : {&a, &b}) tree->add(name, Tree::of(int64_t{0}));
   Comparison(missing, &found).compare(a, b, "", "");
-  if (first.layers.size() != second.layers.size()) {
-    found.push_back({"num_layers",
-                     std::to_string(first.layers.size()),
-                     std::to_string(second.layers.size()),
-                     {}});
-    return found;
-  }
-  std::map<std::string, size_t> places;  // Where a difference of several layers is.
-  for (size_t i = 0; i < first.layers.size(); ++i) {
-    std::vector<SettingDifference> of_layer;
-    Comparison(missing, &of_layer)
-        .compare(to_tree(first.layers[i]), to_tree(second.layers[i]), "", "");
-    for (SettingDifference& each : of_layer) {
-      const std::string key = fmt::format("{}\n{}\n{}", each.path, each.first, each.second);
-      const auto [at, is_new] = places.try_emplace(key, found.size());
-      if (is_new) found.push_back(std::move(each));
-      found[at->second].layers.push_back(static_cast<int64_t>(i));
-    }
-  }
+  add_differences(first, second, missing, "", &found);
+  add_differences(first.encoder, second.encoder, missing, "encoder_tpl.", &found);
   return found;
 }
 

@@ -19,10 +19,15 @@ struct LayerPlace {
   int64_t index = -1;
 };
 
-struct LayeredLm {
-  TransformerLm::HParams lm;  // Its stacked_transformer_tpl has no meaning.
+// A stack of layers, as a list.
+struct LayerList {
   std::vector<TransformerBlock::HParams> layers;
   std::vector<LayerPlace> places;  // One for each layer; set by layers_of.
+};
+
+struct LayeredLm : LayerList {
+  TransformerLm::HParams lm;  // The stacked_transformer_tpl, also of its encoder, has no meaning.
+  LayerList encoder;          // Empty without an encoder.
 };
 
 // The rotary positions of a layer's attention, or null if it has no place for them.

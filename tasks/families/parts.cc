@@ -11,12 +11,6 @@
 #include "layers/feed_forward/feed_forward.h"
 
 namespace tessera {
-namespace {
-
-constexpr int64_t kMostLayers = 4096;
-
-}  // namespace
-
 void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names) {
   TransformerLm::HParams& lm = model.lm;
   config.size(names.vocab, lm.vocab_size, {}, ConfigMembers::kMostTokens);

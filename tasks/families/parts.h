@@ -19,6 +19,8 @@
 
 namespace tessera {
 
+inline constexpr int64_t kMostLayers = 4096;
+
 // vocab_size, hidden_size, num_hidden_layers, num_attention_heads.
 void bind_sizes(ConfigMembers& config, LayeredLm& model);
 // Other names for them.

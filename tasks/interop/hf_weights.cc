@@ -34,8 +34,28 @@ std::string with_place(std::string_view name, const Place& place) {
   return text;
 }
 
+constexpr std::string_view kEncoder = "encoder.";
+
 bool is_of_layer(const WeightRow& row) { return row.theirs.find("{}") != std::string_view::npos; }
 bool is_of_expert(const WeightRow& row) { return row.theirs.find("{}") != row.theirs.rfind("{}"); }
+
+bool is_of_encoder(const WeightRow& row) {
+  return is_of_layer(row) && row.ours.starts_with(kEncoder);
+}
+
+std::string prefix_of(const WeightRow& row) {
+  return std::string(is_of_encoder(row) ? kEncoder : "");
+}
+
+// Below the block of its layer, or below the TransformerLm.
+std::string_view ours_name(const WeightRow& row) {
+  return std::string_view(row.ours).substr(prefix_of(row).size());
+}
+
+// The layers of which the row is: those of the encoder, or the others.
+const LayerList& list_of(const WeightRow& row, const LayeredLm& model) {
+  return is_of_encoder(row) ? model.encoder : model;
+}
 
 // A weight, or a slice of a stacked or fused one.
 struct Slice {
@@ -50,10 +70,14 @@ struct Slice {
 // What the paths of the TransformerLm's weights begin with: "lm." in a LanguageModel.
 std::string root_of(const ParameterTable& table) {
   for (const Parameter& each : table.parameters())
-    if (const size_t at = each.path.find(".transformer."); at != std::string::npos)
-      return each.path.substr(0, at + 1);
+    if (const size_t at = each.path.find(".transformer."); at != std::string::npos) {
+      const std::string root = each.path.substr(0, at + 1);
+      return root.ends_with(kEncoder) ? root.substr(0, root.size() - kEncoder.size()) : root;
+    }
   return "";
 }
+
+bool is_shared(std::string_view path) { return path.starts_with("shared."); }
 
 // Whether the weight has all axes of the row.
 bool has_axes(const Type& type, std::string_view axes) {
@@ -72,7 +96,7 @@ class NamedWeights {
       : table_(table), model_(model), root_(root_of(table)) {}
 
   std::optional<Slice> find(const WeightRow& row, const Place& place) const {
-    for (const auto alternative : std::views::split(row.ours, '|')) {
+    for (const auto alternative : std::views::split(ours_name(row), '|')) {
       const std::string name(alternative.begin(), alternative.end());
       if (const auto found = named(row, name, place)) return found;
       if (const auto found = fused(row, name, place)) return found;
@@ -87,9 +111,9 @@ class NamedWeights {
   std::optional<Slice> named(const WeightRow& row, const std::string& name,
                              const Place& place) const {
     Slice slice;
-    std::string path = root_ + name;
+    std::string path = is_shared(name) ? name : root_ + name;
     if (is_of_layer(row)) {
-      const LayerPlace& at = model_.places[static_cast<size_t>(place.layer)];
+      const LayerPlace& at = list_of(row, model_).places[static_cast<size_t>(place.layer)];
       path = root_ + at.path + name;
       slice.layer = at.index;
     }
@@ -162,8 +186,10 @@ class Mapper {
     // Layer by layer, with all rows of a layer adjacent.
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;
-      while (end < rows.size() && is_of_layer(rows[end]) == is_of_layer(rows[i])) ++end;
-      const auto layers = static_cast<int64_t>(model_.theirs.layers.size());
+      while (end < rows.size() && is_of_layer(rows[end]) == is_of_layer(rows[i]) &&
+             is_of_encoder(rows[end]) == is_of_encoder(rows[i]))
+        ++end;
+      const auto layers = std::ssize(list_of(rows[i], model_.theirs).layers);
       for (int64_t layer = 0; layer < (is_of_layer(rows[i]) ? layers : 1); ++layer)
         add_layer(rows.subspan(i, end - i), layer);
       i = end;
@@ -187,7 +213,10 @@ class Mapper {
   // 0 for a weight that their model does not have, or that an earlier row holds.
   int64_t copies_of(const WeightRow& row, int64_t layer) const {
     const std::optional<Slice> found = theirs_.find(row, {layer, 0});
-    if (!found || stored_.contains(found->key())) return 0;
+    const bool is_alone =
+        !row.with.empty() &&
+        !theirs_.find({row.theirs, row.axes, prefix_of(row) + std::string(row.with)}, {layer, 0});
+    if (!found || is_alone || stored_.contains(found->key())) return 0;
     return is_of_expert(row) ? theirs_.at(*found).type.axis("experts").size : 1;
   }
 
@@ -233,8 +262,9 @@ class Mapper {
       const int64_t at = axis_in(parameter, axis, tensor->name);
       shared *= axis.size;
       const auto layer = static_cast<size_t>(place.layer);
-      if (axis.name == "head_dim" && is_rotated(row.ours, model_.theirs.layers[layer])) {
-        add_rotated(axis, at, layer, &part);
+      if (axis.name == "head_dim" &&
+          is_rotated(ours_name(row), list_of(row, model_.theirs).layers[layer])) {
+        add_rotated(row, axis, at, layer, &part);
       } else {
         part.steps.push_back({axis.size, axis.stride, at, 1});
       }
@@ -255,9 +285,10 @@ class Mapper {
   }
 
   // Pairs (2i, 2i+1) on one side may be pairs (i, i + half) on the other.
-  void add_rotated(const TensorAxes::Step& axis, int64_t at, size_t layer, HfPart* part) const {
-    const auto [ours, share] = rotation_of(model_.ours.layers[layer]);
-    const bool theirs = rotation_of(model_.theirs.layers[layer]).interleaved;
+  void add_rotated(const WeightRow& row, const TensorAxes::Step& axis, int64_t at, size_t layer,
+                   HfPart* part) const {
+    const auto [ours, share] = rotation_of(list_of(row, model_.ours).layers[layer]);
+    const bool theirs = rotation_of(list_of(row, model_.theirs).layers[layer]).interleaved;
     const int64_t half = axis.size / 2;
     if (ours != theirs && share != 1.0)
       fail(
@@ -281,7 +312,7 @@ class Mapper {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto held = held_.find(static_cast<int32_t>(i));
       const Parameter& parameter = parameters[i];
-      if (!parameter.path.starts_with(ours_.root())) continue;
+      if (!parameter.path.starts_with(ours_.root()) && !is_shared(parameter.path)) continue;
       if (held == held_.end() || held->second != parameter.type.elements())
         lost.push_back(fmt::format("{} {}", parameter.path, parameter.type.text_sized()));
     }
@@ -308,7 +339,7 @@ std::vector<std::string> weights_outside(const ParameterTable& table) {
   const std::string root = root_of(table);
   std::vector<std::string> others;
   for (const Parameter& each : table.parameters())
-    if (!each.path.starts_with(root))
+    if (!each.path.starts_with(root) && !is_shared(each.path))
       others.push_back(fmt::format("{} {}", each.path, each.type.text_sized()));
   return others;
 }

@@ -19,7 +19,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
-                          FineGrainedFP8Config, Mxfp4Config)
+                          AutoModelForSeq2SeqLM, FineGrainedFP8Config, Mxfp4Config)
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.quantizers import quantizer_finegrained_fp8
@@ -48,12 +48,20 @@ MASKED = ("bert", "roberta", "modernbert")
 
 
 def auto_model(model_type):
+    if model_type == "t5":
+        return AutoModelForSeq2SeqLM
     return AutoModelForMaskedLM if model_type in MASKED else AutoModelForCausalLM
 
 
 def batch(config):
     """Ids and labels. Ids of masked models are above all special ones, and each third has a label."""
     generator = torch.Generator().manual_seed(11)
+    if config.model_type == "t5":
+        encoder_ids = torch.randint(0, config.vocab_size, (BATCH, 13), generator=generator)
+        ids = torch.randint(0, config.vocab_size, (BATCH, SEQ), generator=generator)
+        labels = ids.roll(-1, 1)
+        labels[:, -1] = -100
+        return {"ids": ids, "encoder_ids": encoder_ids, "labels": labels}
     if config.model_type not in MASKED:
         ids = torch.randint(0, VOCAB, (BATCH, SEQ), generator=generator)
         return {"ids": ids, "labels": ids}
@@ -62,14 +70,24 @@ def batch(config):
     return {"ids": ids.clone(), "labels": labels.clone()}
 
 
+def as_arguments(scores):
+    """The ids as arguments of forward()."""
+    if "encoder_ids" not in scores:
+        return {"input_ids": scores["ids"].long()}
+    return {"input_ids": scores["encoder_ids"].long(), "decoder_input_ids": scores["ids"].long()}
+
+
 def save_scores(folder):
     """Logits and gradients in f32, from the weights as saved."""
     config = AutoConfig.from_pretrained(folder)
     model = auto_model(config.model_type).from_pretrained(folder, dtype=torch.float32,
                                                           attn_implementation="eager").eval()
     scores = batch(config)
-    result = model(scores["ids"], labels=scores["labels"])
+    result = model(**as_arguments(scores), labels=scores["labels"])
     result.loss.backward()
+    if "encoder_ids" in scores:
+        scores["generated"] = model.generate(scores["encoder_ids"], do_sample=False,
+                                             max_new_tokens=12, use_cache=False)
     if config.model_type not in MASKED:
         del scores["labels"]
     save_file(scores | {"logits": result.logits.detach().contiguous()},
@@ -111,6 +129,13 @@ def masked(model_type, **changes):
     sizes = dict(vocab_size=29, hidden_size=12, intermediate_size=10, num_hidden_layers=2,
                  num_attention_heads=2, max_position_embeddings=24)
     return model_type, sizes | changes
+
+
+def t5(**changes):
+    sizes = dict(vocab_size=29, d_model=10, d_kv=3, d_ff=8, num_layers=2, num_heads=3,
+                 relative_attention_num_buckets=8, relative_attention_max_distance=9,
+                 pad_token_id=0, decoder_start_token_id=0)
+    return "t5", sizes | changes
 
 
 def rope(kind, theta, **changes):
@@ -231,6 +256,10 @@ MODELS = {
         classifier_bias=True, tie_word_embeddings=False, hidden_activation="silu", norm_eps=1e-3,
         classifier_activation="gelu_new", rope_parameters={
             SLIDING: rope("default", 100.0), FULL: rope("linear", 1e4, factor=2.0)}), BF16, "1GB"),
+    "t5": (t5(), F32, "4KB"),
+    "t5_v1_1": (t5(num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+                   num_heads=2, d_kv=4, layer_norm_epsilon=1e-3, decoder_start_token_id=3),
+                BF16, "1GB"),
     "gemma": (like_llama("gemma", hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=8), F32,
               "1GB"),
 }
@@ -374,8 +403,15 @@ def write(name):
         special |= dict(cls_token_id=None, sep_token_id=None)
     config = AutoConfig.for_model(model_type, **(special | members))
     model = auto_model(model_type).from_config(config)
+    is_untied_t5 = model_type == "t5" and members.get("tie_word_embeddings") is False
+    if is_untied_t5:  # transformers 5 ties them in any case, but reads files in which they differ.
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     randomise(model)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if is_untied_t5:
+        config = json.loads((folder / "config.json").read_text())
+        config |= dict(tie_word_embeddings=False)
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_scores(folder)
     files = [file for file in folder.rglob("*") if file.is_file()]
@@ -390,7 +426,7 @@ def check(folder):
         if names:
             sys.exit(f"{folder}: {what}: {names}")
     with torch.no_grad():
-        logits = model.eval()(scores["ids"].long()).logits
+        logits = model.eval()(**as_arguments(scores)).logits
     difference = (logits - scores["logits"]).abs().max().item()
     print(f"{folder}: {type(model).__name__}, logits differ by at most {difference:.3g}")
     if not difference <= 1e-4:

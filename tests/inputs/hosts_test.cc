@@ -7,6 +7,7 @@
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/mixture/mixture_input.h"
+#include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
@@ -112,6 +113,10 @@ std::vector<Case> cases(const Data& data) {
       {"masked synthetic",
        opener<MaskedInput>(
            {.input_tpl = SyntheticInput::HParams{.num_letters = 8, .distance = 3}, .mask_id = 0})},
+      {"corrupted spans of streams",
+       opener<SpanCorruptionInput>(
+           {.input_tpl = StreamingTextInput::HParams{.path = many, .labels = Labels::kShiftRight},
+            .first_sentinel_id = 1000})},
       {"masked streams, one epoch",
        opener<MaskedInput>({.input_tpl =
                                 StreamingTextInput::HParams{

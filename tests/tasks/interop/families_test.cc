@@ -99,17 +99,28 @@ void require_same_export(const std::string& golden, const ExperimentConfig& conf
   REQUIRE(read_file(directory / "out/config.json") == read_file(hf_golden(golden) / "config.json"));
 }
 
+Rows parts_of(const Rows& rows, int64_t begin, int64_t length) {
+  Rows parts;
+  for (const auto& row : rows)
+    parts.emplace_back(row.begin() + begin, row.begin() + begin + length);
+  return parts;
+}
+
 // Packed documents score as each does alone.
-void require_same_packed(const ExperimentConfig& config, const fs::path& run, const Rows& rows) {
-  const std::vector<int64_t> lengths = {12, 8};
-  const Floats packed = pass_of(config, run, rows, Backward::kNo, lengths).logits;
+void require_same_packed(const ExperimentConfig& config, const fs::path& run, const Rows& rows,
+                         const Rows& encoder_rows) {
+  const std::vector<int64_t> lengths = {12, 8}, encoder_lengths = {6, 7};
+  HfEncoderRows encoder{.ids = encoder_rows};
+  if (!encoder_rows.empty()) encoder.documents = encoder_lengths;
+  const Floats packed = pass_of(config, run, rows, Backward::kNo, lengths, {}, encoder).logits;
   const size_t vocab = packed.size() / (rows.size() * 20);
-  int64_t begin = 0;
-  for (const int64_t length : lengths) {
-    Rows alone;
-    for (const auto& row : rows)
-      alone.emplace_back(row.begin() + begin, row.begin() + begin + length);
-    const Floats logits = logits_of(config, run, alone);
+  int64_t begin = 0, encoder_begin = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t length = lengths[i];
+    const Rows alone = parts_of(rows, begin, length);
+    const Rows encoder_alone = parts_of(encoder_rows, encoder_begin, encoder_lengths[i]);
+    encoder_begin += encoder_lengths[i];
+    const Floats logits = logits_of(config, run, alone, {encoder_alone});
     Floats same;
     for (size_t row = 0; row < rows.size(); ++row) {
       const auto first =
@@ -129,13 +140,13 @@ TEST_CASE("every family has the logits and gradients of transformers, and is exp
       const ExperimentConfig config = hf_experiment(name, stack);
       import_hf(config, hf_golden(name), directory / "run");
       const HfScores scores = read_scores(hf_golden(name));
-      HfPass pass =
-          pass_of(config, directory / "run", scores.ids, Backward::kYes, {}, scores.labels);
+      HfPass pass = pass_of(config, directory / "run", scores.ids, Backward::kYes, {},
+                            scores.labels, {scores.encoder_ids});
       REQUIRE(largest_difference(pass.logits, scores.logits) < 1e-5 * largest_of(scores.logits));
       require_gradients(name, config, pass);
       require_same_export(name, config, directory.path());
       if (stack == StackStyle::kRepeated)
-        require_same_packed(config, directory / "run", scores.ids);
+        require_same_packed(config, directory / "run", scores.ids, scores.encoder_ids);
     }
   }
 }
@@ -156,12 +167,16 @@ Rows decoded_rows(const fs::path& run) {
   return rows;
 }
 
-bool is_masked(const std::string& golden) { return !read_scores(hf_golden(golden)).labels.empty(); }
+// Whether it is neither a masked model nor one with an encoder.
+bool continues_texts(const std::string& golden) {
+  const HfScores scores = read_scores(hf_golden(golden));
+  return scores.labels.empty() && scores.encoder_ids.empty();
+}
 
 TEST_CASE("decoding of every family matches the argmax of whole forward passes") {
   for (const std::string& name : hf_golden_names()) {
     INFO(name);
-    if (is_masked(name)) continue;
+    if (!continues_texts(name)) continue;
     const TemporaryDirectory directory;
     ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
     config.decode_inputs["letters"] = SyntheticInput::HParams{.task = SyntheticTask::kCopy,
@@ -192,6 +207,19 @@ TEST_CASE("decoding of every family matches the argmax of whole forward passes")
         REQUIRE(std::max_element(begin, begin + drawn) - begin == rows[row][i]);
       }
     }
+  }
+}
+
+TEST_CASE("models with an encoder decode the tokens that transformers generates") {
+  for (const std::string& name : hf_golden_names()) {
+    const HfScores scores = read_scores(hf_golden(name));
+    if (scores.generated.empty()) continue;
+    INFO(name);
+    const TemporaryDirectory directory;
+    const ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
+    import_hf(config, hf_golden(name), directory / "run");
+    REQUIRE(decoded(config, directory / "run", scores.encoder_ids,
+                    std::ssize(scores.generated[0]) - 1) == parts_of(scores.generated, 1, 12));
   }
 }
 

@@ -45,19 +45,33 @@ struct HfPass {
 };
 enum class Backward { kNo, kYes };
 // `documents`: lengths of the documents in each row, with positions from 0; none: one each.
-// `labels`: of a masked model, negative where none counts; none: the next tokens.
+// `labels`: of a masked model, negative where none counts; none: the next tokens. `encoder`: what
+// the encoder reads, if there is one.
+struct HfEncoderRows {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<int64_t> documents = {};
+};
 HfPass pass_of(const ExperimentConfig& config, const std::filesystem::path& run,
                const std::vector<std::vector<int32_t>>& rows, Backward backward,
                const std::vector<int64_t>& documents = {},
-               const std::vector<std::vector<int32_t>>& labels = {});
+               const std::vector<std::vector<int32_t>>& labels = {},
+               const HfEncoderRows& encoder = {});
 // The logits alone.
 std::vector<float> logits_of(const ExperimentConfig& config, const std::filesystem::path& run,
-                             const std::vector<std::vector<int32_t>>& rows);
+                             const std::vector<std::vector<int32_t>>& rows,
+                             const HfEncoderRows& encoder = {});
+
+// Continues these prompts greedily by `steps` tokens.
+std::vector<std::vector<int32_t>> decoded(const ExperimentConfig& config,
+                                          const std::filesystem::path& run,
+                                          const std::vector<std::vector<int32_t>>& prompts,
+                                          int64_t steps);
 
 struct HfScores {
   std::vector<std::vector<int32_t>> ids;
   std::vector<std::vector<int32_t>> labels;  // None: the next tokens.
   std::vector<float> logits;
+  std::vector<std::vector<int32_t>> encoder_ids, generated;  // Of a model with an encoder.
 };
 HfScores read_scores(const std::filesystem::path& directory);
 void write_scores(const std::filesystem::path& directory, const HfScores& scores);

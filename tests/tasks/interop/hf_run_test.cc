@@ -14,9 +14,11 @@
 #include "core/ops/reshard.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "core/runtime/executor/executor.h"
+#include "inputs/span_corruption_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"
+#include "tasks/run/decode/decode_program.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
@@ -50,13 +52,20 @@ ExperimentConfig hf_experiment(const LanguageModel::HParams& model) {
                                       .seq_len = 20,
                                       .num_letters = 8,
                                       .distance = 2};
+  const auto& lm = model.lm_tpl.as<TransformerLm::HParams>();
+  Template<BaseInput> input_tpl = input;
+  if (lm.encoder_tpl.has())
+    input_tpl = SpanCorruptionInput::HParams{.input_tpl = input,
+                                             .first_sentinel_id = lm.vocab_size.get() - 1,
+                                             .global_batch_size = 4,
+                                             .seq_len = 20};
   return {
       .task =
           SingleTask::HParams{
               .model = model,
               .learner = {.optimizer_tpl = AdamW::HParams{.learning_rate = 1e-2}},
               .train = {.num_train_steps = 3, .save_interval_steps = 0, .eval_interval_steps = 0}},
-      .input = input};
+      .input = input_tpl};
 }
 
 ExperimentConfig hf_experiment(const std::string& golden, StackStyle stack) {
@@ -152,25 +161,30 @@ Documents documents_of(const std::vector<int64_t>& lengths) {
 class PassTrace {
  public:
   PassTrace(const BaseModel& model, const Rows& rows, Backward backward,
-            const std::vector<int64_t>& lengths, const Rows& labels) {
+            const std::vector<int64_t>& lengths, const Rows& labels, const HfEncoderRows& encoder) {
     const TraceScope trace(graph, mesh_, rules_);
     Features features;
     features.mode = Mode::kEval;
     const auto add = [&](const std::string& name, const Rows& values) {
+      const std::string axis = name.starts_with("encoder_") ? "encoder_seq" : "seq";
       features.tensors[name] =
           input("batch/" + name, InputKind::kBatch,
                 make_type(DType::kI32, {{"batch", static_cast<int64_t>(values.size()), {}},
-                                        {"seq", static_cast<int64_t>(values[0].size()), {}}}));
+                                        {axis, static_cast<int64_t>(values[0].size()), {}}}));
       for (const auto& row : values)
         inputs[name].insert(inputs[name].end(), row.begin(), row.end());
     };
     add("ids", rows);
     add("labels", labels.empty() ? next_tokens(rows) : labels);
-    if (!lengths.empty()) {
-      const Documents documents = documents_of(lengths);
-      add("segment_ids", Rows(rows.size(), documents.ids));
-      add("segment_pos", Rows(rows.size(), documents.positions));
-    }
+    const auto add_documents = [&](const std::string& prefix, const std::vector<int64_t>& each) {
+      if (each.empty()) return;
+      const Documents documents = documents_of(each);
+      add(prefix + "segment_ids", Rows(rows.size(), documents.ids));
+      add(prefix + "segment_pos", Rows(rows.size(), documents.positions));
+    };
+    add_documents("", lengths);
+    if (!encoder.ids.empty()) add("encoder_ids", encoder.ids);
+    add_documents("encoder_", encoder.documents);
     const std::vector<Tensor> parameters = parameter_inputs(model.parameters());
     const FpropScope scope(parameters, features);
     output("logits", model.logits(features));
@@ -206,9 +220,10 @@ class PassTrace {
 }  // namespace
 
 HfPass pass_of(const ExperimentConfig& config, const fs::path& run_directory, const Rows& rows,
-               Backward backward, const std::vector<int64_t>& documents, const Rows& labels) {
+               Backward backward, const std::vector<int64_t>& documents, const Rows& labels,
+               const HfEncoderRows& encoder) {
   const std::unique_ptr<BaseTask> task = config.task.instantiate();
-  const PassTrace trace(task->model(), rows, backward, documents, labels);
+  const PassTrace trace(task->model(), rows, backward, documents, labels, encoder);
   const SmallDevices devices(1);
   Executor executor(*devices.in_order[0]);
   const int program = executor.add_program(trace.graph, {});
@@ -233,8 +248,29 @@ HfPass pass_of(const ExperimentConfig& config, const fs::path& run_directory, co
 }
 
 std::vector<float> logits_of(const ExperimentConfig& config, const fs::path& run_directory,
-                             const Rows& rows) {
-  return pass_of(config, run_directory, rows, Backward::kNo).logits;
+                             const Rows& rows, const HfEncoderRows& encoder) {
+  return pass_of(config, run_directory, rows, Backward::kNo, {}, {}, encoder).logits;
+}
+
+Rows decoded(const ExperimentConfig& config, const fs::path& run_directory, const Rows& prompts,
+             int64_t steps) {
+  const SmallDevices devices(1);
+  ProcessGroup alone;
+  ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order, 1, alone);
+  const DecodeHParams p{.strategy = DecodeStrategy::kGreedy, .max_decode_steps = steps};
+  Decoding decoding(session, p, std::ssize(prompts), std::ssize(prompts[0]));
+  session.executor().allocate();
+  const CheckpointStore store(run_directory / "checkpoints");
+  restore_state(session.executor(), session.task().model().parameters(),
+                store.open(store.newest().value()));
+  const PromptText text(nullptr, decoding.vocab_size());
+  decoding.begin(&text);
+  std::vector<DecodedExample> examples;
+  for (const std::vector<int32_t>& ids : prompts) examples.push_back({.prompt_ids = ids});
+  decoding.decode(&examples);
+  Rows rows;
+  for (const DecodedExample& example : examples) rows.push_back(example.samples.at(0).ids);
+  return rows;
 }
 
 HfScores read_scores(const fs::path& directory) {
@@ -247,7 +283,10 @@ HfScores read_scores(const fs::path& directory) {
       scores.logits = values;
       continue;
     }
-    Rows& rows = tensor.name == "ids" ? scores.ids : scores.labels;
+    Rows& rows = tensor.name == "ids"           ? scores.ids
+                 : tensor.name == "encoder_ids" ? scores.encoder_ids
+                 : tensor.name == "generated"   ? scores.generated
+                                                : scores.labels;
     for (size_t i = 0; i < values.size(); ++i) {
       if (i % static_cast<size_t>(tensor.shape[1]) == 0) rows.emplace_back();
       rows.back().push_back(static_cast<int32_t>(values[i]));
@@ -257,14 +296,21 @@ HfScores read_scores(const fs::path& directory) {
 }
 
 void write_scores(const fs::path& directory, const HfScores& scores) {
-  const auto batch = static_cast<int64_t>(scores.ids.size());
-  const auto seq = static_cast<int64_t>(scores.ids[0].size());
-  const int64_t vocab = static_cast<int64_t>(scores.logits.size()) / (batch * seq);
+  const auto shape_of = [](const Rows& rows) {
+    return std::vector<int64_t>{std::ssize(rows), std::ssize(rows[0])};
+  };
+  std::vector<int64_t> logits = shape_of(scores.ids);
+  logits.push_back(std::ssize(scores.logits) / (logits[0] * logits[1]));
+  std::vector<SafetensorsTensor> tensors;
+  for (const auto& [name, rows] :
+       {std::pair("ids", &scores.ids), std::pair("encoder_ids", &scores.encoder_ids)})
+    if (!rows->empty()) tensors.push_back({name, SafetensorsType::kF32, shape_of(*rows), 0});
+  tensors.push_back({"logits", SafetensorsType::kF32, logits, 0});
   const fs::path scratch = directory / "scratch";
   fs::create_directories(scratch);
-  SafetensorsWriter writer(scratch, {{{"ids", SafetensorsType::kF32, {batch, seq}, 0},
-                                      {"logits", SafetensorsType::kF32, {batch, seq, vocab}, 0}}});
-  for (const auto& row : scores.ids) writer.write(std::vector<float>(row.begin(), row.end()));
+  SafetensorsWriter writer(scratch, {tensors});
+  for (const Rows* const rows : {&scores.ids, &scores.encoder_ids})
+    for (const auto& row : *rows) writer.write(std::vector<float>(row.begin(), row.end()));
   writer.write(scores.logits);
   writer.finish();
   fs::rename(scratch / "model.safetensors", directory / "scores.safetensors");

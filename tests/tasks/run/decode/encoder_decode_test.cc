@@ -50,8 +50,9 @@ TransformerLm::HParams lm_of(const Form& form) {
   if (form.encoder) {
     attention.causal = false;
     attention.position_bias_tpl = biased(true, "encoder_bias");
-    lm.encoder_tpl = TransformerEncoder::HParams{.stacked_transformer_tpl =
-                                                     stacked({.attention_tpl = attention})};
+    lm.encoder_tpl = TransformerEncoder::HParams{
+        .stacked_transformer_tpl = stacked({.attention_tpl = attention}),
+        .decoder_start_id = kStart};
     block.cross_attention_tpl =
         DotProductAttention::HParams{.num_kv_heads = 3, .causal = false, .cross = true};
   }
@@ -61,8 +62,7 @@ TransformerLm::HParams lm_of(const Form& form) {
 
 ExperimentConfig config_of(const Form& form) {
   ExperimentConfig config = tiny_config(1);
-  config.task.as<SingleTask::HParams>().model =
-      LanguageModel::HParams{.lm_tpl = lm_of(form), .decoder_start_id = kStart};
+  config.task.as<SingleTask::HParams>().model = LanguageModel::HParams{.lm_tpl = lm_of(form)};
   return config;
 }
 
