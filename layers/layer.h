@@ -167,7 +167,7 @@ class Layer {
   std::string name_;  // Its name in its parent; "" for the outermost layer.
   std::string path_;
   int64_t stack_ = 0;
-  std::string shared_path_;  // Of its weights in place of path_, if they are shared.
+  std::string shared_path_;  // Replaces path_ in names of weights that are shared.
   DTypePolicy dtypes_;
   AxisRules rules_;
 };

@@ -12,6 +12,7 @@
 #include "core/io/user_path.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
+#include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
@@ -31,6 +32,9 @@ struct Pretrained : Experiment {
   std::string text_path;         // or text (file, directory or pattern), tokenised on the fly.
   std::string tokenizer;         // Tokenizer of the text; empty: the one in `path`.
   Field<int64_t> mask_id;        // The mask token of a masked model, such as BERT.
+  // The first sentinel of a model with an encoder, which is trained on corrupted spans: T5's is
+  // 32099. seq_len is then the length of a text.
+  Field<int64_t> first_sentinel_id;
   int64_t seq_len = 256;
   int64_t global_batch_size = 8;
   int64_t num_train_steps = 1000;
@@ -42,9 +46,9 @@ struct Pretrained : Experiment {
   bool repeated = true;       // Loop over one block; false: every layer has its own nodes.
   DType compute_dtype = DType::kF32;
   FIELDS(path, flat_tokens_path, text_path, tokenizer, About(mask_id, kNotNegative),
-         About(seq_len, kSize), About(global_batch_size, kSize),
-         About(num_train_steps, kNotNegative), About(warmup_steps, kNotNegative),
-         About(learning_rate, kNotNegative),
+         About(first_sentinel_id, kNotNegative), About(seq_len, kSize),
+         About(global_batch_size, kSize), About(num_train_steps, kNotNegative),
+         About(warmup_steps, kNotNegative), About(learning_rate, kNotNegative),
          About(min_learning_rate_ratio, "of the peak, at the end", kShare),
          About(weight_decay, "of matrices only", kNotNegative),
          About(dropout_rate, "of the residual and the embeddings", kRate), repeated, compute_dtype)
@@ -109,16 +113,33 @@ Template<BaseInput> tokens(const Pretrained& e, std::string_view split, Labels l
       .repeat = trains};
 }
 
-Template<BaseInput> input(const Pretrained& e, std::string_view split) {
-  if (!is_masked(config_of(e))) return tokens(e, split, Labels::kNextToken);
-  const Template<BaseInput> tokens_tpl = tokens(e, split, Labels::kShiftRight);
+// Error if an input that reads data lacks this id. Import and export read no batch.
+bool has_id(const Pretrained& e, const Field<int64_t>& id, std::string_view knob,
+            std::string_view why) {
   const bool has_data = !e.flat_tokens_path.empty() || !e.text_path.empty();
-  if (!e.mask_id.has() && has_data)
-    fail(
-        "{} is a masked model, whose tokens attend to later ones; give the id of its mask token "
-        "with --set mask_id=N",
-        e.path);
-  if (!e.mask_id.has()) return tokens_tpl;  // Import and export read no batch.
+  if (!id.has() && has_data) fail("{} {} with --set {}=N", e.path, why, knob);
+  return id.has();
+}
+
+Template<BaseInput> input(const Pretrained& e, std::string_view split) {
+  const HfConfig config = config_of(e);
+  const bool has_encoder = config.model.lm.encoder_tpl.has();
+  if (!has_encoder && !is_masked(config)) return tokens(e, split, Labels::kNextToken);
+  const Template<BaseInput> tokens_tpl = tokens(e, split, Labels::kShiftRight);
+  if (has_encoder) {
+    if (!has_id(e, e.first_sentinel_id, "first_sentinel_id",
+                "has an encoder and is trained on corrupted spans; give the id of its first "
+                "sentinel (T5: 32099)"))
+      return tokens_tpl;
+    return SpanCorruptionInput::HParams{.input_tpl = tokens_tpl,
+                                        .first_sentinel_id = e.first_sentinel_id.get(),
+                                        .global_batch_size = e.global_batch_size,
+                                        .seq_len = e.seq_len};
+  }
+  if (!has_id(
+          e, e.mask_id, "mask_id",
+          "is a masked model, whose tokens attend to later ones; give the id of its mask token"))
+    return tokens_tpl;
   return MaskedInput::HParams{.input_tpl = tokens_tpl,
                               .mask_id = e.mask_id.get(),
                               .global_batch_size = e.global_batch_size,

@@ -32,7 +32,7 @@ enum class T5Data {
 
 struct T5Recipe : Experiment {
   using Base = Experiment;
-  int64_t num_layers = 8;  // Of the encoder, and as many of the decoder.
+  int64_t num_layers = 8;  // In the encoder, and as many in the decoder.
   int64_t model_dims = 512;
   int64_t hidden_dims = 1024;
   int64_t num_heads = 6;

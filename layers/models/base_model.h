@@ -41,7 +41,7 @@ class BaseModel : public LayerOf<ModelOutput(const Features& features)> {
   // (i32["batch"]) in each row of `ids`, which continue the tokens in the FpropScope's cache. Error
   // if the model cannot decode token by token.
   Tensor next_logits(const Features& features) const;
-  // Of a model with an encoder: the first token that its decoder reads while decoding.
+  // Returns the first token that the decoder reads while decoding; none without an encoder.
   virtual std::optional<int32_t> decoder_start_id() const { return std::nullopt; }
 
  protected:

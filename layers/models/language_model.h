@@ -56,7 +56,7 @@ class TransformerLm final : public Layer {
   Tensor logits(const Features& features) const;
   // Returns f32["batch vocab"] for the token numbered `last` in each row, while decoding.
   Tensor next_logits(const Features& features) const;
-  std::optional<int32_t> decoder_start_id() const;  // Of a model with an encoder.
+  std::optional<int32_t> decoder_start_id() const;  // None without an encoder.
 
  private:
   Tensor block_outputs(const Features& features) const;

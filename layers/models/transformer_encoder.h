@@ -20,7 +20,7 @@ class TransformerEncoder final
     Template<BasePositionEmbedding> position_emb_tpl;  // Unset: no absolute positions.
     Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
     Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
-    double dropout_rate = 0.0;                                 // Of its input and its output.
+    double dropout_rate = 0.0;                                 // Applies to its input and output.
     int64_t decoder_start_id = 0;  // The token that the decoder reads first while decoding.
     FIELDS(About(num_layers, kLayerCount), position_emb_tpl, stacked_transformer_tpl, final_ln_tpl,
            About(dropout_rate, kRate), About(decoder_start_id, {.min = 0, .max = INT32_MAX}))

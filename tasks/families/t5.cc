@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kGated = "gated-";
+constexpr std::string_view kGated = "gated-", kGatedGelu = "gated-gelu";
 
 void bind_t5_norm(ConfigMembers& config, Template<UnaryLayer>& norm_tpl, std::string_view path) {
   config.positive("layer_norm_epsilon", config.part<RmsNorm::HParams>(norm_tpl, path).epsilon,
@@ -25,16 +25,15 @@ void bind_t5_feed_forward(ConfigMembers& config, LayeredLm& model, FeedForward::
   config.rate("dropout_rate", ffn.dropout_rate, 0.1);
   std::string projection;
   if (!config.reads()) {
-    const std::string name = config.activation_name(ffn.activation_tpl);
-    projection = ffn.use_gated_activation
-                     ? fmt::format("{}{}", kGated, name == "gelu_new" ? "gelu" : name)
-                     : name;
+    projection = config.activation_name(ffn.activation_tpl);
+    if (ffn.use_gated_activation) projection = fmt::format("{}{}", kGated, projection);
+    if (projection == "gated-gelu_new") projection = kGatedGelu;
   }
   config.text("feed_forward_proj", projection, "relu");
   if (!config.reads()) return;
   ffn.use_gated_activation = projection.starts_with(kGated);
+  if (projection == kGatedGelu) projection = "gated-gelu_new";
   if (ffn.use_gated_activation) projection = projection.substr(kGated.size());
-  if (ffn.use_gated_activation && projection == "gelu") projection = "gelu_new";
   ffn.activation_tpl = activation_named(projection, config.where());
 }
 
@@ -111,6 +110,7 @@ void t5_members(ConfigMembers& config, LayeredLm& model) {
   config.rate("dropout_rate", lm.embedding_dropout_rate, 0.1);
   config.number("decoder_start_token_id", encoder.decoder_start_id, 0);
   config.add("is_encoder_decoder", "true");
+  config.add("pad_token_id", std::to_string(encoder.decoder_start_id));  // A default is needed.
   for (const char* name : {"classifier_dropout", "dense_act_fn", "initializer_factor",
                            "is_gated_act", "n_positions", "output_past"})
     config.ignore(name);

@@ -25,14 +25,16 @@ struct DecodeRow {
   std::span<const float> weights;
 };
 
+template <typename T>
+std::span<const T> part_of(const Batch& batch, const char* name, int64_t index) {
+  const HostArray& array = batch.at(name);
+  const auto size = static_cast<size_t>(array.shape.at(1));
+  return {array.data<T>() + static_cast<size_t>(index) * size, size};
+}
+
 DecodeRow row_of(const Batch& batch, int64_t index) {
-  const auto part = [&]<typename T>(const char* name, T) {
-    const HostArray& array = batch.at(name);
-    const auto size = static_cast<size_t>(array.shape.at(1));
-    return std::span<const T>(array.data<T>() + static_cast<size_t>(index) * size, size);
-  };
-  return {part("ids", int32_t{}), part("labels", int32_t{}), part("segment_ids", int32_t{}),
-          part("weights", float{})};
+  return {part_of<int32_t>(batch, "ids", index), part_of<int32_t>(batch, "labels", index),
+          part_of<int32_t>(batch, "segment_ids", index), part_of<float>(batch, "weights", index)};
 }
 
 // The document at positions [begin, end) of a row: its ids and the label of the last. nullopt if
@@ -62,7 +64,9 @@ class ExampleReader {
   bool full() const { return std::ssize(set_.examples) == p_.num_examples; }
   void read(const Batch& batch) {
     const int64_t rows = batch.at("ids").shape.at(0);
-    for (int64_t index = 0; index < rows && !full(); ++index) read(row_of(batch, index));
+    const bool has_encoder = batch.contains("encoder_ids");
+    for (int64_t index = 0; index < rows && !full(); ++index)
+      has_encoder ? read_encoded(batch, index) : read(row_of(batch, index));
   }
   ExampleSet take() { return std::move(set_); }
 
@@ -72,15 +76,33 @@ class ExampleReader {
       while (end < row.ids.size() && row.segments[end] == row.segments[begin]) ++end;
       if (row.segments[begin] == 0) continue;  // Padding.
       std::optional<DecodedExample> example = cut(row, begin, end, p_);
-      if (!example) {
-        ++set_.too_short;
-        continue;
-      }
-      example->number = std::ssize(set_.examples);
-      example->prompt = text_.text(example->prompt_ids);
-      example->reference = text_.continuation(example->prompt_ids, example->reference_ids);
-      set_.examples.push_back(std::move(*example));
+      example ? add(std::move(*example)) : void(++set_.too_short);
     }
+  }
+
+  // Each document that an encoder reads is a prompt; its reference is what the decoder predicts.
+  void read_encoded(const Batch& batch, int64_t index) {
+    const DecodeRow row = row_of(batch, index);
+    const auto ids = part_of<int32_t>(batch, "encoder_ids", index);
+    const auto segments = part_of<int32_t>(batch, "encoder_segment_ids", index);
+    for (size_t begin = 0, end = 0; begin < ids.size() && !full(); begin = end) {
+      while (end < ids.size() && segments[end] == segments[begin]) ++end;
+      if (segments[begin] == 0) continue;  // Padding.
+      DecodedExample example;
+      example.prompt_ids.assign(ids.begin() + static_cast<int64_t>(begin),
+                                ids.begin() + static_cast<int64_t>(end));
+      for (size_t i = 0; i < row.labels.size(); ++i)
+        if (row.segments[i] == segments[begin] && row.weights[i] > 0.0f)
+          example.reference_ids.push_back(row.labels[i]);
+      add(std::move(example));
+    }
+  }
+
+  void add(DecodedExample example) {
+    example.number = std::ssize(set_.examples);
+    example.prompt = text_.text(example.prompt_ids);
+    example.reference = text_.continuation(example.prompt_ids, example.reference_ids);
+    set_.examples.push_back(std::move(example));
   }
 
   const DecodeHParams& p_;

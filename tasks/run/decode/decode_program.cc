@@ -49,6 +49,10 @@ int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t
   return (rows + parts - 1) / parts * parts;
 }
 
+int64_t trained_window(const BaseInput& input) {
+  return input.specification().contains("encoder_ids") ? 0 : sequence_length(input);
+}
+
 DecodeProgram::DecodeProgram(ModelSession& session, const DecodeSizes& sizes,
                              DecodeStrategy strategy)
     : executor_(session.executor()),

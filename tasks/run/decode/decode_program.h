@@ -32,6 +32,10 @@ struct DecodeSizes {
 // Rows for up to `prompts` prompts at once: at most p.batch, a multiple of what the mesh needs.
 int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t prompts);
 
+// The window of a decoder that looks back as far as in training on this input; 0: an encoder reads
+// its prompts, and has no window.
+int64_t trained_window(const BaseInput& input);
+
 class DecodeProgram final : public BaseDecodeProgram {
  public:
   // Adds the programs to the session's executor, before it allocates. Error if the model cannot
@@ -62,7 +66,7 @@ class DecodeProgram final : public BaseDecodeProgram {
   Executor& executor_;
   ProcessGroup& processes_;
   DecodeSizes sizes_;
-  // Of a model with an encoder: its decoder's first token, and for each row by how many tokens the
+  // With an encoder: the decoder's first token, and for each row by how many tokens the
   // prompt, which the decoder does not read, was longer than that.
   std::optional<int32_t> start_id_;
   std::vector<int64_t> before_;

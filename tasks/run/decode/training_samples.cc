@@ -18,7 +18,7 @@ DecodeHParams decode_hparams(const SampleHParams& p, int64_t prompts, const Base
   decode.top_p = p.top_p;
   decode.seed = p.seed;
   decode.max_decode_steps = p.length;
-  decode.window = sequence_length(input);
+  decode.window = trained_window(input);
   decode.long_prompts = LongPrompts::kTruncate;
   decode.batch = std::min<int64_t>(prompts, 16);
   check(decode, "task.train.sample");

@@ -79,7 +79,7 @@ class DecodeRun final : public BaseRun {
     const bool is_given = p_.window != 0 || p_.cache_length != 0;
     if (is_given || p_.strategy == DecodeStrategy::kBeam) return;
     const ErrorContext where("input");
-    p_.window = sequence_length(*make_input(config.input));
+    p_.window = trained_window(*make_input(config.input));
   }
 
   // Process 0 picks the checkpoint so that all processes agree.

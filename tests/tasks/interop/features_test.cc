@@ -104,6 +104,15 @@ const std::vector<Removal> kRemovals = {
      }},
     {"deepseek_v3_yarn", "DeepSeek's factor of scores",
      [](Block& b) { b.attention_tpl.as<LatentAttention::HParams>().query_scale.reset(); }},
+    {"t5", "scores that are not divided", [](Block& b) { attention_in(b).query_scale.reset(); }},
+    {"t5", "ranges of distances",
+     [](Block& b) {
+       attention_in(b).position_bias_tpl.as<RelativePositionBias::HParams>().max_distance = 90;
+     }},
+    {"t5", "scores of cross-attention that are not divided",
+     [](Block& b) {
+       b.cross_attention_tpl.as<DotProductAttention::HParams>().query_scale.reset();
+     }},
 };
 
 TEST_CASE("without any feature of a family its logits are far from those of transformers") {
@@ -114,7 +123,8 @@ TEST_CASE("without any feature of a family its logits are far from those of tran
     import_hf(config, hf_golden(removal.golden), directory / "run");
     const HfScores scores = read_scores(hf_golden(removal.golden));
     const auto error = [&] {
-      return largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits);
+      return largest_difference(
+          logits_of(config, directory / "run", scores.ids, {scores.encoder_ids}), scores.logits);
     };
     const double with = error();
     for_each_block(lm_of(config).stacked_transformer_tpl, removal.remove);
@@ -145,9 +155,27 @@ const std::vector<ModelRemoval> kModelRemovals = {
      [](TransformerLm::HParams& lm) {
        lm.position_emb_tpl.as<TrainablePositionalEmbedding::HParams>().first_row = 0;
      }},
+    {"t5", "the scale of the decoder's output",
+     [](TransformerLm::HParams& lm) {
+       lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.multiplier = 1.0;
+     }},
+    {"t5_v1_1", "later tokens in the encoder's biases",
+     [](TransformerLm::HParams& lm) {
+       for_each_block(
+           lm.encoder_tpl.as<TransformerEncoder::HParams>().stacked_transformer_tpl, [](Block& b) {
+             attention_in(b).position_bias_tpl.as<RelativePositionBias::HParams>().bidirectional =
+                 false;
+           });
+     }},
+    {"t5_v1_1", "the epsilon of the encoder's norm",
+     [](TransformerLm::HParams& lm) {
+       lm.encoder_tpl.as<TransformerEncoder::HParams>().final_ln_tpl = RmsNorm::HParams{};
+     }},
 };
 
-TEST_CASE("without any feature of masked models their logits are far from those of transformers") {
+TEST_CASE(
+    "without any feature of masked models and encoders their logits are far from those of "
+    "transformers") {
   for (const ModelRemoval& removal : kModelRemovals) {
     INFO(removal.golden << ": " << removal.feature);
     const TemporaryDirectory directory;
@@ -155,7 +183,8 @@ TEST_CASE("without any feature of masked models their logits are far from those 
     import_hf(config, hf_golden(removal.golden), directory / "run");
     const HfScores scores = read_scores(hf_golden(removal.golden));
     const auto error = [&] {
-      return largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits);
+      return largest_difference(
+          logits_of(config, directory / "run", scores.ids, {scores.encoder_ids}), scores.logits);
     };
     const double with = error();
     removal.remove(lm_of(config));

@@ -71,7 +71,7 @@ struct HfScores {
   std::vector<std::vector<int32_t>> ids;
   std::vector<std::vector<int32_t>> labels;  // None: the next tokens.
   std::vector<float> logits;
-  std::vector<std::vector<int32_t>> encoder_ids, generated;  // Of a model with an encoder.
+  std::vector<std::vector<int32_t>> encoder_ids, generated;  // Empty without an encoder.
 };
 HfScores read_scores(const std::filesystem::path& directory);
 void write_scores(const std::filesystem::path& directory, const HfScores& scores);
