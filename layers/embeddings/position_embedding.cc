@@ -91,8 +91,13 @@ RotaryStretch stretch_of(const RotaryYarnHParams& yarn, double pairs, double max
 }  // namespace
 
 RotaryPositionEmbedding::RotaryPositionEmbedding(const HParams& p) : p_(p) {
-  if (p.stretch.has_value() + p.yarn.has_value() + p.long_sequences.has_value() > 1)
-    fail("rotary embedding with several of stretch, yarn and long_sequences; set only one");
+  if (p.stretch.has_value() + p.yarn.has_value() + p.long_sequences.has_value() +
+          p.dynamic.has_value() >
+      1)
+    fail(
+        "rotary embedding with several of stretch, yarn, long_sequences and dynamic; set only one");
+  if (p.dynamic && (p.interleaved || p.min_timescale != 1.0))
+    fail("rotary embedding with dynamic: expected interleaved=false and min_timescale=1");
   if (p.yarn && p.yarn->slow >= p.yarn->fast)
     fail("yarn.slow={} is not below yarn.fast={}", p.yarn->slow, p.yarn->fast);
 }
@@ -115,8 +120,9 @@ Tensor RotaryPositionEmbedding::rotated(const Tensor& x, const Tensor& positions
   if (p_.yarn)
     stretch = stretch_of(*p_.yarn, static_cast<double>(x.size("head_dim")) / 2.0,
                          p_.max_timescale / p_.min_timescale);
-  const Tensor y =
-      p_.long_sequences ? rotated_for_length(x, positions) : rotated_by(x, positions, stretch);
+  const Tensor y = p_.long_sequences ? rotated_for_length(x, positions)
+                   : p_.dynamic      ? rotated_dynamically(x, positions)
+                                     : rotated_by(x, positions, stretch);
   return p_.output_scale == 1.0 ? y : y * p_.output_scale;
 }
 
@@ -126,17 +132,54 @@ Tensor RotaryPositionEmbedding::rotated_by(const Tensor& x, const Tensor& positi
                 p_.interleaved ? RotaryStyle::kInterleaved : RotaryStyle::kHalf, stretch);
 }
 
+namespace {
+
+// The most tokens that a row can have.
+int64_t most_tokens(const Tensor& positions) {
+  const DecodeCache* const cache = FpropScope::current().cache();
+  return cache != nullptr ? cache->length() : positions.size("seq");
+}
+
+// f32["batch"], or a scalar if positions are ["seq"]: the number of tokens of each row so far.
+Tensor tokens_of_rows(const Tensor& positions) {
+  return reduce_max(cast(whole_along(positions, "seq"), DType::kF32), "seq") + 1.0;
+}
+
+}  // namespace
+
 // The last position of a row decides, as in Hugging Face's decoding: keys of earlier steps keep
 // their rotation. Rows that cannot be long enough need no decision.
 Tensor RotaryPositionEmbedding::rotated_for_length(const Tensor& x, const Tensor& positions) const {
-  const DecodeCache* const cache = FpropScope::current().cache();
-  const int64_t most = cache != nullptr ? cache->length() : positions.size("seq");
   const Tensor within = rotated_by(x, positions, {.divisors = p_.long_sequences->short_divisors});
-  if (static_cast<double>(most) <= p_.long_sequences->length) return within;
+  if (static_cast<double>(most_tokens(positions)) <= p_.long_sequences->length) return within;
   const Tensor beyond = rotated_by(x, positions, {.divisors = p_.long_sequences->long_divisors});
-  const Tensor last = reduce_max(cast(whole_along(positions, "seq"), DType::kF32), "seq");
-  const Tensor is_long = less(constant(p_.long_sequences->length - 0.5, DType::kF32), last + 1.0);
+  const Tensor is_long =
+      less(constant(p_.long_sequences->length + 0.5, DType::kF32), tokens_of_rows(positions));
   return where(is_long, beyond, within);
+}
+
+// The same rows decide. Angles are computed here, because those of the op are the same in all rows.
+Tensor RotaryPositionEmbedding::rotated_dynamically(const Tensor& x,
+                                                    const Tensor& positions) const {
+  const auto [factor, length] = std::pair(p_.dynamic->factor, p_.dynamic->length);
+  if (static_cast<double>(most_tokens(positions)) <= length) return rotated_by(x, positions, {});
+  const int64_t dims = x.size("head_dim"), half = dims / 2;
+  if (dims < 4 || dims % 2 != 0)
+    fail("dynamic rotary positions rotate {} elements of a head, expected an even number from 4",
+         dims);
+  const Tensor tokens = maximum(tokens_of_rows(positions), constant(length, DType::kF32));
+  const Tensor growth = tokens * (factor / length) - (factor - 1.0);
+  const Tensor pair = cast(iota({"head_dim", half, {}}), DType::kF32);
+  const Tensor slower = log(growth) * (pair * (-1.0 / static_cast<double>(half - 1)));
+  const Tensor frequency =
+      exp(slower + pair * (-std::log(p_.max_timescale) / static_cast<double>(half)));
+  const Tensor angle = cast(positions, DType::kF32) * frequency;
+  const Tensor cosine = cos(angle), sine = sin(angle), wide = widened(x);
+  const Tensor first = slice(wide, "head_dim", 0, half);
+  const Tensor second = slice(wide, "head_dim", half, dims);
+  return as_dtype(
+      concat({first * cosine - second * sine, second * cosine + first * sine}, "head_dim"),
+      x.dtype());
 }
 
 }  // namespace tessera

@@ -96,6 +96,16 @@ struct RotaryLongHParams {
          About(length, kPositive))
 };
 
+// The rotation's base grows with the sequence, from max_timescale up to `length` tokens
+// (dynamic NTK scaling; Hugging Face: rope_type "dynamic"): pair i of n turns by
+// g^(-i/(n-1)) times its angle, with g = factor·tokens/length - (factor - 1).
+struct RotaryDynamicHParams {
+  static constexpr std::string_view kName = "RotaryDynamic";
+  double factor = 1.0;
+  double length = 2048.0;  // Hugging Face: max_position_embeddings.
+  FIELDS(About(factor, kPositive), About(length, kPositive))
+};
+
 // Rotary position embedding (Su et al., 2021), without weights: x["batch seq heads head_dim"],
 // positions i32["batch seq"] or ["seq"] -> the type of x.
 class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor positions)> {
@@ -107,14 +117,15 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
     bool interleaved = false;  // Pairs (2i, 2i+1) as in the paper; else (i, i + head_dim/2).
     std::optional<RotaryStretchHParams> stretch;
     std::optional<RotaryYarnHParams> yarn;            // In place of stretch,
-    std::optional<RotaryLongHParams> long_sequences;  // or of both.
+    std::optional<RotaryLongHParams> long_sequences;  // or of both,
+    std::optional<RotaryDynamicHParams> dynamic;      // or of all three; with interleaved=false.
     // The share of head_dim that is rotated, from its first element. Hugging Face:
     // partial_rotary_factor.
     double rotary_share = 1.0;
     double output_scale = 1.0;     // Multiplies what is rotated (YaRN: its attention factor).
     Field<int64_t> max_positions;  // Written to config.json on export; not used otherwise.
     FIELDS(About(min_timescale, kPositive), About(max_timescale, kPositive), interleaved, stretch,
-           long_sequences, yarn, About(rotary_share, {.above = 0, .max = 1}),
+           long_sequences, yarn, dynamic, About(rotary_share, {.above = 0, .max = 1}),
            About(output_scale, kPositive), About(max_positions, kSize))
   };
   explicit RotaryPositionEmbedding(const HParams& p);
@@ -124,6 +135,7 @@ class RotaryPositionEmbedding final : public LayerOf<Tensor(Tensor x, Tensor pos
   Tensor rotated(const Tensor& x, const Tensor& positions) const;
   Tensor rotated_by(const Tensor& x, const Tensor& positions, const RotaryStretch& stretch) const;
   Tensor rotated_for_length(const Tensor& x, const Tensor& positions) const;
+  Tensor rotated_dynamically(const Tensor& x, const Tensor& positions) const;
 
   HParams p_;
 };

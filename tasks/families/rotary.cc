@@ -86,9 +86,13 @@ void read_scaling(ConfigMembers& scaling, Rotary* rotary, double theta, int64_t 
     read_yarn(scaling, rotary, of_all);
   } else if (type == "longrope" || type == "su") {  // The name in old files.
     read_long(scaling, rotary, original);
+  } else if (type == "dynamic") {
+    RotaryDynamicHParams dynamic{.length = static_cast<double>(rotary->max_positions.get())};
+    scaling.positive("factor", dynamic.factor, 1.0);
+    rotary->dynamic = dynamic;
   } else if (type != "default") {
-    fail("{} has type '{}', expected default, linear, llama3, yarn or longrope", scaling.where(),
-         type);
+    fail("{} has type '{}', expected default, linear, dynamic, llama3, yarn or longrope",
+         scaling.where(), type);
   }
   rotary->max_timescale = rotary->min_timescale * theta;
 }
@@ -146,6 +150,9 @@ std::optional<ConfigMembers> written_scaling(const Rotary& rotary, double of_sco
     number("high_freq_factor", rotary.stretch->high);
     scaling.add("original_max_position_embeddings",
                 std::to_string(std::llround(rotary.stretch->length)));
+  } else if (rotary.dynamic) {
+    scaling.add("rope_type", "\"dynamic\"");
+    number("factor", rotary.dynamic->factor);
   } else if (rotary.yarn) {
     scaling.add("rope_type", "\"yarn\"");
     number("factor", rotary.yarn->factor);

@@ -88,10 +88,13 @@ void set_parallel(ModelParts& m, Chance& chance) {
 // A part of each head is rotated, and positions are stretched.
 void set_partial_rotary(ModelParts& m, Chance& chance) {
   RotaryPositionEmbedding::HParams rotary{.rotary_share = 0.5};
-  const int64_t stretched = chance.below(3);
+  const int64_t stretched = chance.below(4);
   if (stretched == 1) {
     rotary.yarn = RotaryYarnHParams{.factor = 4.0, .length = 8.0};
     rotary.output_scale = 1.2;
+  } else if (stretched == 3) {
+    rotary.rotary_share = 1.0;
+    rotary.dynamic = RotaryDynamicHParams{.factor = 3.0, .length = 5.0};
   } else if (stretched == 2) {
     const auto pairs = static_cast<size_t>(m.sizes.head_dim / 4);
     rotary.long_sequences =

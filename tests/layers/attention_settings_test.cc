@@ -123,7 +123,7 @@ TEST_CASE("settings that contradict each other are refused") {
     return error_of([&] { loss_of({.rotary_tpl = p}); });
   };
   REQUIRE_THAT(rotary({.stretch = RotaryStretchHParams{}, .yarn = RotaryYarnHParams{}}),
-               Contains("several of stretch, yarn and long_sequences"));
+               Contains("several of stretch, yarn, long_sequences and dynamic"));
   REQUIRE_THAT(rotary({.yarn = RotaryYarnHParams{.fast = 1.0, .slow = 1.0}}),
                Contains("yarn.slow=1 is not below yarn.fast=1"));
   REQUIRE_THAT(rotary({.rotary_share = 0.25}),

@@ -57,6 +57,7 @@ const std::vector<Removal> kRemovals = {
      [](Block& b) { b.ffn_tpl.as<FeedForward::HParams>().activation_tpl = SiLU::HParams{}; }},
     {"qwen3_yarn", "YaRN", [](Block& b) { rotary_in(b).yarn.reset(); }},
     {"qwen3_yarn", "YaRN's factor", [](Block& b) { rotary_in(b).output_scale = 1.0; }},
+    {"llama_dynamic", "a growing base", [](Block& b) { rotary_in(b).dynamic.reset(); }},
     {"phi3_long", "divisors of long sequences",
      [](Block& b) { rotary_in(b).long_sequences->length = 100.0; }},
     {"mistral_window", "a window", [](Block& b) { attention_in(b).window.reset(); }},
