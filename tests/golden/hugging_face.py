@@ -8,6 +8,7 @@ of the next token, in the form of a model). `hugging_face.py NAME...` rewrites o
 quantised/<name>/ has files with quantised weights, and in dequantised.safetensors the weights that
 `transformers` makes of them; a model has scores.safetensors, too.
 
+`hugging_face.py --check-training DIR ORIGINAL ...` repeats the training steps of Tessera's runs.
 `hugging_face.py --check DIR...` loads Tessera's exports with `transformers` and compares the logits
 with Tessera's in DIR/scores.safetensors.
 """
@@ -436,7 +437,58 @@ def check(folder):
         sys.exit(f"{folder}: logits differ by {difference}")
 
 
+def losses_of(folder, batches, seed):
+    """Losses of training steps of AdamW in bf16 with weights in f32. Seeds above 0 change each
+    weight by about a rounding to bf16."""
+    generator = torch.Generator().manual_seed(seed)
+    auto = auto_model(AutoConfig.from_pretrained(folder).model_type)
+    model = auto.from_pretrained(folder, dtype=BF16, attn_implementation="eager").train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    exact = auto.from_pretrained(folder, dtype=F32)
+    weights = {}
+    for name, weight in exact.named_parameters():
+        noise = torch.randn(weight.shape, generator=generator) * 2**-9 * (seed > 0)
+        weights[name] = (weight.detach() * (1 + noise)).requires_grad_()
+    optimizer = torch.optim.AdamW(weights.values(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8,
+                                  weight_decay=0.01)
+    losses = []
+    for batch in batches:
+        cast = {name: weight.to(BF16) for name, weight in weights.items()}
+        logits = torch.func.functional_call(model, cast, kwargs=as_arguments(batch)).logits.float()
+        terms = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(),
+                                                  reduction="none") * batch["weights"].flatten()
+        loss = terms.sum() / batch["weights"].sum()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return torch.tensor(losses)
+
+
+def check_training(folder, original):
+    """The losses of Tessera's run, in DIR/training.safetensors with its batches, differ from those
+    of PyTorch by no more than these between seeds."""
+    tensors = load_file(pathlib.Path(folder) / "training.safetensors")
+    ours = tensors.pop("losses").flatten()
+    steps = len(ours)
+    names = {"ids": torch.long, "encoder_ids": torch.long, "labels": torch.long, "weights": F32}
+    batches = [{name: tensors[name].chunk(steps)[i].to(dtype) for name, dtype in names.items()
+                if name in tensors} for i in range(steps)]
+    runs = torch.stack([losses_of(original, batches, seed) for seed in range(5)])
+    spread = (runs.amax(0) - runs.amin(0)).max().item()
+    difference = (ours - runs.mean(0)).abs().max().item()
+    print(f"{folder}: loss {ours[0]:.4f} to {ours[-1]:.4f}, from PyTorch's {difference:.2g}, "
+          f"between its seeds {spread:.2g}")
+    return difference <= spread
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--check-training"]:
+        folders = sys.argv[2:]
+        results = [check_training(*each) for each in zip(folders[::2], folders[1::2])]
+        sys.exit(0 if all(results) else 1)
     if sys.argv[1:2] == ["--check"]:
         for each in sys.argv[2:]:
             check(each)

@@ -136,7 +136,7 @@ TEST_CASE("transformers loads exported models and computes the same logits", "[f
     options.of_mode<ExportOptions>().max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
     export_hf(config, directory / name / "run", out, options);
     HfScores scores = read_scores(hf_golden(name));
-    scores.logits = logits_of(config, directory / name / "run", scores.ids);
+    scores.logits = logits_of(config, directory / name / "run", scores.ids, {scores.encoder_ids});
     write_scores(out, scores);
     folders += " " + out.string();
   }
