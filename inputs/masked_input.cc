@@ -19,7 +19,7 @@ constexpr uint64_t kPurpose = 0x6d61736b6564u;  // Separates these draws from th
 bool predicts_next_tokens(const Tree& tree) {
   for (size_t i = 0; i < tree.items.size(); ++i) {
     const bool is_labels = i < tree.keys.size() && tree.keys[i] == "labels";
-    if (is_labels && tree.items[i].text == "next_token") return true;
+    if (is_labels && tree.items[i].text != enum_name(Labels::kShiftRight)) return true;
     if (predicts_next_tokens(tree.items[i])) return true;
   }
   return false;
