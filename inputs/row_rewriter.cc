@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/tree.h"
+#include "inputs/token_row.h"
 
 namespace tessera {
 namespace {
@@ -13,7 +14,7 @@ constexpr int64_t kDefaultSeed = 1234;
 bool predicts_next_tokens(const Tree& tree) {
   for (size_t i = 0; i < tree.items.size(); ++i) {
     const bool is_labels = i < tree.keys.size() && tree.keys[i] == "labels";
-    if (is_labels && tree.items[i].text == "next_token") return true;
+    if (is_labels && tree.items[i].text != enum_name(Labels::kShiftRight)) return true;
     if (predicts_next_tokens(tree.items[i])) return true;
   }
   return false;

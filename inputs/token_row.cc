@@ -98,23 +98,26 @@ void clear_row(const TokenRow& row, size_t begin) {
 
 void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const TokenRow& row) {
   const bool shifted = layout.labels() == Labels::kShiftRight;
+  const bool beyond = layout.labels() == Labels::kNextToken;  // Reads a token beyond the row.
   const size_t ahead = shifted ? 0 : 1;
-  const size_t size = encoded.size() < ahead ? 0 : encoded.size() - ahead;
+  const size_t size = beyond && !encoded.empty() ? encoded.size() - 1 : encoded.size();
   CHECK(size <= row.ids.size(), "{} positions in a row of {}", size, row.ids.size());
-  clear_row(row, size);
-  for (size_t i = 0; i < size; ++i) row.labels[i] = token_id(encoded[i + ahead]);
+  const size_t known = beyond || shifted || size == 0 ? size : size - 1;  // Positions with a label.
+  clear_row(row, known);
+  for (size_t i = 0; i < known; ++i) row.labels[i] = token_id(encoded[i + ahead]);
   // The first id of each document in a shifted row is set below.
   for (size_t i = shifted ? 1 : 0; i < size; ++i) row.ids[i] = token_id(encoded[i - (1 - ahead)]);
-  std::fill_n(row.weights.begin(), size, 1.0f);
+  std::fill_n(row.weights.begin(), known, 1.0f);
   std::fill_n(row.paddings.begin(), size, 0.0f);
-  int64_t bytes = bytes_of_labels(layout.id_bytes(), row, size);
+  int64_t bytes = bytes_of_labels(layout.id_bytes(), row, known);
   int32_t segment = 0;
   for (Run run; run.begin < size; run.begin = run.end) {
-    run.end = end_of_run(encoded, run.begin, size);
+    run.end = layout.labels() == Labels::kOneSegment ? size : end_of_run(encoded, run.begin, size);
     fill_positions(run, ++segment, row);
     if (shifted) {
       row.ids[run.begin] = layout.start_id();
-    } else if (is_document_start(encoded[run.end])) {  // A document's first token is not predicted.
+    } else if (beyond && is_document_start(encoded[run.end])) {
+      // A document's first token is not predicted.
       row.weights[run.end - 1] = 0.0f;
       bytes -= bytes_of(layout.id_bytes(), row.labels[run.end - 1]);
     }

@@ -30,6 +30,11 @@ enum class Labels {
   // Ids are the row's tokens. Labels are the next tokens, so a row reads one token more than its
   // length. A label in the next document has weight 0. (GPT-2, nanoGPT.)
   kNextToken,
+  // As kNextToken, but within the row, also across documents: its last position has weight 0.
+  // (Levanter.)
+  kNextInRow,
+  // As kNextInRow, and the row is one segment, in which attention crosses documents too. (Pax.)
+  kOneSegment,
 };
 
 // Views of the arrays of one row (base_input.h).

@@ -40,17 +40,16 @@ struct BertRecipe : TransformerLmRecipe {
     seq_len = 512;
     learning_rate = 2.5e-4;
     remat_policy = "save_dot_with_no_batch_dims";
+    flat_tokens_path = "data/wikipedia.h5";
   }
 
   int64_t mask_id = 0;  // Pax: MASK_TOKEN_ID. In our tokenizers, the unknown token.
   double label_smoothing = 0.0;
 
   BertData data = BertData::kFlatTokens;
-  std::string flat_tokens_path = "data/wikipedia.h5";  // With splits `train` and `validation`.
-  std::string text_path = "data/wikipedia.jsonl";      // Source text of the token file.
+  std::string text_path = "data/wikipedia.jsonl";  // Source text of the token file.
   std::string tokenizer = "data/wikipedia.32000.model";
-  FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, flat_tokens_path,
-         text_path, tokenizer)
+  FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, text_path, tokenizer)
 
   void shrink() override {
     Base::shrink();
@@ -69,7 +68,7 @@ struct BertRecipe : TransformerLmRecipe {
                           json_quoted(text_path))})}};
     const RecipeFile vocabulary = trained_tokenizer(tokenizer, vocab_size, text_path);
     const RecipeFile token_file =
-        built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
+        built_tokens(flat_tokens_path, tokenizer, {"--validation_fraction=0.005"}, text_path);
     if (!config.input.holds<MaskedInput::HParams>() ||
         !reads<FlatTokensInput::HParams>(config.input.as<MaskedInput::HParams>().input_tpl,
                                          flat_tokens_path))

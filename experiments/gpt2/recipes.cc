@@ -136,7 +136,7 @@ struct Gpt2Recipe : Experiment {
                         "https://huggingface.co/openai-community/gpt2/resolve/main/"
                         "tokenizer.json"})}};
     const RecipeFile tokens =
-        built_tokens(flat_tokens_path, tokenizer, "--validation_fraction=0.005", text_path);
+        built_tokens(flat_tokens_path, tokenizer, {"--validation_fraction=0.005"}, text_path);
     if (!reads<FlatTokensInput::HParams>(config.input, flat_tokens_path)) return std::nullopt;
     return missing_files(
         {text, vocabulary}, {tokens},
@@ -234,8 +234,8 @@ struct Gpt2Recipe : Experiment {
                                     .split = std::string(split),
                                     .global_batch_size = global_batch_size,
                                     .seq_len = seq_len,
-                                    .labels = Labels::kNextToken,
-                                    .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
+                                    .labels = Labels::kNextInRow,
+                                    .shuffle = Shuffle::kNone,
                                     .repeat = train};
   }
 };

@@ -2,7 +2,8 @@
 // ./runexp --exp=nvidia.MoELarge --smoke
 // Mixtures of experts: Pax's MoELarge, GLaM64B64EProxy, Grok and its proxies
 // (paxml/tasks/lm/params/nvidia.py; their models are in praxis/layers/glam.py and
-// praxis/layers/grok.py), and the model that GLaM64B64EProxy approximates.
+// praxis/layers/grok.py), PileGLaM… of its recipes for GPUs, and the model that GLaM64B64EProxy
+// approximates.
 //
 // The mesh has an axis `data_expert` before `mdl`, as Pax's has with expert parallelism. It splits
 // the batch and the experts, to whose devices tokens are sent; and it splits other weights at rest,
@@ -46,10 +47,6 @@ RulesConfig expert_rules(bool use_pipeline) {
 
 TransformerLm::HParams& language_model_of(Template<BaseModel>& model) {
   return model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
-}
-
-void set_norm(Template<SequenceLayer>& block, const Template<UnaryLayer>& norm) {
-  block.as<TransformerBlock::HParams>().norm_tpl = norm;
 }
 
 // Pax's MoELarge: a GPT whose feed-forward layers are mixtures, with the gating of GShard (Lepikhin
@@ -110,6 +107,7 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
                                      .capacity_factor = slots_per_token / kExpertsOfToken,
                                      .load_balance_weight = load_balance_weight,
                                      .load_balance_scope = BalanceScope::kExample,
+                                     .load_balance_first_choices = true,
                                      .layer = layer};
     return MoeFeedForward::HParams{.num_experts = num_experts,
                                    .router_tpl = router,
@@ -119,8 +117,7 @@ struct NvidiaMoeRecipe : NvidiaRecipe {
   }
 };
 
-// The common knobs of GLaM and Grok: RMSNorm with scales that are stored as they are, no caps, no
-// learned positions, no biases, z-loss.
+// The common knobs of GLaM and Grok: RMSNorm, no caps, no learned positions, no biases, z-loss.
 struct GshardLmRecipe : NvidiaMoeRecipe {
   using Base = NvidiaMoeRecipe;
   double z_loss_weight = 1e-4;
@@ -141,15 +138,8 @@ struct GshardLmRecipe : NvidiaMoeRecipe {
  protected:
   Template<BaseModel> model() const override {
     Template<BaseModel> model = NvidiaMoeRecipe::model();
-    TransformerLm::HParams& lm = language_model_of(model);
-    lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.z_loss = z_loss_weight;
-    const RmsNorm::HParams direct{.epsilon = norm_epsilon, .direct_scale = true};
-    Template<SequenceLayer>& block = lm.stacked_transformer_tpl.as<Repeated::HParams>().block_tpl;
-    if (block.holds<LayerSequence::HParams>()) {
-      for (auto& each : block.as<LayerSequence::HParams>().layers_tpl) set_norm(each, direct);
-    } else {
-      set_norm(block, direct);
-    }
+    language_model_of(model).softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().loss.z_loss =
+        z_loss_weight;
     return model;
   }
 };
@@ -257,6 +247,44 @@ struct GLaM64B64E : GlamRecipe {
   }
 };
 REGISTER_EXPERIMENT(nvidia, GLaM64B64E)
+
+// Pax's GLaM126M64EBase. Its loss of balance is divided by the number of mixtures.
+struct Glam126M64E : Sizes126M<GlamRecipe> {
+  Glam126M64E() {
+    z_loss_weight = 0.0;
+    load_balance_weight = 0.01 / 6;
+    ici_mesh_shape = {1, 1, 64, 1};
+  }
+};
+
+// Pax's GLaM64B64EBase.
+struct Glam64B64EAdam : Glam126M64E {
+  Glam64B64EAdam() {
+    num_layers = 64;
+    model_dims = 8192;
+    dims_per_head = 128;
+    seq_len = 1024;
+    load_balance_weight = 0.01 / 32;
+    ici_mesh_shape = {1, 1, 1, 8};
+    dcn_mesh_shape = {1, 1, 64, 1};
+    beta1 = 0.0;
+    beta2 = 0.99;
+    learning_rate = 2e-5;
+    warmup_steps = 398;
+    decay_end = 162'900;
+    save_interval_steps = 100;
+    save_max_to_keep = 2;
+    summary_interval_steps = 10;
+  }
+};
+
+REGISTER_EXPERIMENT(
+    nvidia, PileGLaM126M64E, OnThePile<Glam126M64E>,
+    "Pax's PileGLaM126M64E: 1.9B weights in 12 layers on the Pile; 1×1×64×1 devices") {}
+
+REGISTER_EXPERIMENT(
+    nvidia, PileGLaM64B64E, OnThePile<Glam64B64EAdam>,
+    "Pax's PileGLaM64B64E: GLaM, 1143B weights, on the Pile; 64 hosts of 1×1×1×8 devices") {}
 
 REGISTER_EXPERIMENT(
     nvidia, Grok, GrokRecipe,

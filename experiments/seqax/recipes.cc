@@ -124,7 +124,7 @@ struct SeqaxRecipe : Experiment {
     const RecipeFile vocabulary =
         trained_tokenizer(tokenizer, 32000, c4_folder + "/en/c4-train.00000-of-01024.json.gz");
     const RecipeFile tokens =
-        built_tokens(flat_tokens_path, tokenizer, "--validation=" + validation.path, train.path);
+        built_tokens(flat_tokens_path, tokenizer, {"--validation=" + validation.path}, train.path);
     const std::string advice =
         "They fetch the first 3 GB of C4's English text; the whole is 'en/*.json.gz', 305 GB. See "
         "docs/recipes.md. Without data, --mode=plan shows what a step needs, and --set "

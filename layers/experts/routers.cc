@@ -180,7 +180,7 @@ Routing TopKRouter::fprop(Tensor x) const {
   if (has_slots)  // They are counted over whole examples.
     choices = {whole_along(choices.experts, "seq"), whole_along(choices.weights, "seq")};
   const Tensor counts = counts_of(choices.experts, num_experts());
-  add_summaries(scored, shares, counts);
+  add_summaries(scored, shares, counts, choices.experts);
   if (!has_slots) return choices;
   const int64_t slots = capacity(p_.capacity_factor.get(), x.size("seq"), p_.top_k);
   const Tensor excess = relu(counts - constant(static_cast<double>(slots), DType::kF32));
@@ -188,13 +188,14 @@ Routing TopKRouter::fprop(Tensor x) const {
   return slots_of(choices, counts, slots);
 }
 
-void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
-                               const Tensor& counts) const {
+// `counts`: counts_of(experts).
+void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& counts,
+                               const Tensor& experts) const {
   if (!collects_summaries()) return;
-  const auto experts = static_cast<double>(num_experts()), top_k = static_cast<double>(p_.top_k);
+  const auto size = static_cast<double>(num_experts()), top_k = static_cast<double>(p_.top_k);
   const Tensor all_counts = reduce_sum(counts, "batch");
   const Tensor choices = reduce_sum(all_counts);
-  add_metric(kExpertLoad, {all_counts, choices / experts});
+  add_metric(kExpertLoad, {all_counts, choices / size});
   const Tensor log_shares = log(maximum(shares, constant(1e-30, DType::kF32)));
   const Tensor entropy = -reduce_sum(without_padding(shares * log_shares));
   add_metric("router_entropy", {entropy, choices / top_k});
@@ -205,15 +206,18 @@ void TopKRouter::add_summaries(const Tensor& logits, const Tensor& shares,
   if (p_.load_balance_weight == 0.0) return;
   // Products of two sums over tokens, of which one may be partial.
   const bool by_example = p_.load_balance_scope == BalanceScope::kExample;
-  const Tensor chosen = by_example ? reduced(counts) : all_chosen;
+  const bool first = p_.load_balance_first_choices;
+  const int64_t each = first ? 1 : p_.top_k;  // Choices of a token that count.
+  const Tensor counted = first ? counts_of(slice(experts, kTopK, 0, 1), num_experts()) : counts;
+  const Tensor chosen = reduced(by_example ? counted : reduce_sum(counted, "batch"));
   const Tensor summed = reduce_sum(without_padding(shares), by_example ? "seq" : "batch seq");
-  Tensor overlap = reduce_sum(chosen * summed, kExpertsAxis) / square(tokens_of(chosen, p_.top_k));
+  Tensor overlap = reduce_sum(chosen * summed, kExpertsAxis) / square(tokens_of(chosen, each));
   if (by_example) {  // The mean over the examples that are not all padding.
     const Tensor one = constant(1.0, DType::kF32);
     const Tensor examples = reduce_sum(minimum(reduce_sum(chosen, kExpertsAxis), one));
     overlap = reduce_sum(overlap) / maximum(reduced(examples), one);
   }
-  add_loss("load_balance", overlap * (p_.load_balance_weight * experts / top_k));
+  add_loss("load_balance", overlap * (p_.load_balance_weight * size / static_cast<double>(each)));
 }
 
 ExpertChoiceRouter::ExpertChoiceRouter(const HParams& p)

@@ -66,11 +66,12 @@ enum class BalanceScope {
 // Each token chooses the `top_k` experts with the highest scores (Shazeer et al., 2017; GShard,
 // Lepikhin et al., 2020; Switch, Fedus et al., 2021).
 //
-// Losses: load_balance = weight·E·Σ_e f_e·P_e with f_e the fraction of choices of expert e and P_e
-// its mean score (of scores that are normalised to sum 1), which is `weight` if all are equal;
-// router_z_loss = weight·mean((log Σ exp(logits))²) (ST-MoE, Zoph et al., 2022). Metrics:
-// expert_load, the number of choices of each expert relative to an equal share; router_entropy, of
-// the normalised scores, in nats; dropped_tokens, the fraction of choices beyond the capacity.
+// Losses: load_balance = weight·E·Σ_e f_e·P_e with f_e the fraction of choices of expert e, or of
+// first choices, and P_e its mean score (of scores that are normalised to sum 1), which is `weight`
+// if all are equal; router_z_loss = weight·mean((log Σ exp(logits))²) (ST-MoE, Zoph et al., 2022).
+// Metrics: expert_load, the number of choices of each expert relative to an equal share;
+// router_entropy, of the normalised scores, in nats; dropped_tokens, the fraction of choices beyond
+// the capacity.
 class TopKRouter final : public BaseRouter {
  public:
   struct HParams {
@@ -93,6 +94,7 @@ class TopKRouter final : public BaseRouter {
     Field<double> capacity_factor;
     double load_balance_weight = 0.01;
     BalanceScope load_balance_scope = BalanceScope::kBatch;
+    bool load_balance_first_choices = false;  // Count no second choices (GShard, algorithm 1).
     double z_loss_weight = 0.0;
     // Balances experts without a loss (Wang et al., 2024; DeepSeek-V3): a bias for each expert,
     // which is added to its score for the choice only, moves by this much in each step, up for an
@@ -104,7 +106,7 @@ class TopKRouter final : public BaseRouter {
            scores, normalize_weights, weight_scale, About(num_groups, kSize),
            About(top_groups, kSize), About(group_best, kSize),
            About(capacity_factor, "unset: every token is processed (dropless)", kPositive),
-           About(load_balance_weight, kNotNegative), load_balance_scope,
+           About(load_balance_weight, kNotNegative), load_balance_scope, load_balance_first_choices,
            About(z_loss_weight, kNotNegative), About(bias_rate, kNotNegative), About(jitter, kRate),
            layer)
   };
@@ -114,7 +116,8 @@ class TopKRouter final : public BaseRouter {
   Routing fprop(Tensor x) const override;
   Tensor with_jitter(const Tensor& x) const;
   Tensor within_groups(const Tensor& preferred) const;
-  void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& counts) const;
+  void add_summaries(const Tensor& logits, const Tensor& shares, const Tensor& counts,
+                     const Tensor& experts) const;
 
   HParams p_;
   Weight bias_;

@@ -195,6 +195,7 @@ const std::set<std::string_view>& ignored_settings() {
                                                    "jitter",
                                                    "load_balance_weight",
                                                    "load_balance_scope",
+                                                   "load_balance_first_choices",
                                                    "z_loss_weight",
                                                    "label_smoothing",
                                                    "z_loss",

@@ -73,8 +73,9 @@ std::optional<MissingData> C4Recipe::missing_data(const ExperimentConfig& config
   if (tokenizer != "bytes")
     sources.push_back(
         trained_tokenizer(tokenizer, std::min(tokenizer_size, vocab_size), first_of(train_shards)));
-  const RecipeFile tokens =
-      built_tokens(flat_tokens_path, tokenizer, "--validation=" + validation_shards, train_shards);
+  std::vector<std::string> options = {"--validation=" + validation_shards};
+  if (pax_rows) options.push_back("--end_of_document=none");
+  const RecipeFile tokens = built_tokens(flat_tokens_path, tokenizer, options, train_shards);
   std::optional<MissingData> missing = reads_tokens ? missing_files(sources, {tokens}, kAdvice)
                                                     : missing_files({}, sources, kAdvice);
   const auto is_download = [](const std::string& command) {

@@ -12,6 +12,7 @@ C4Recipe::C4Recipe() {
   num_heads = 32;
   vocab_size = 32128;
   activation_tpl = GELU::HParams{.approximate = true};
+  flat_tokens_path = "data/c4_en.h5";
   remat_policy = "save_dot_for_mlperf_200b";
   save_interval_steps = 1000;
   ici_mesh_shape = {1, 4, 2};
@@ -33,28 +34,13 @@ C4Gpt3Recipe::C4Gpt3Recipe() {
   tokenizer = "data/c4_en.50257.model";
   flat_tokens_path = "data/c4_en_50257.h5";
   use_repeated_layer = true;
-  positions = LmPositions::kTrainable;
-  trainable_positions = 16384;
-  attention_logit_cap = 0.0;
-  softmax_logit_cap = 0.0;
-  use_attention_bias = true;
-  use_softmax_bias = false;
-  use_per_dim_scale = false;
-  scale_embedding = false;
-  norm_epsilon = 1e-5;
+  use_gpt3_layers();
+  use_gpt3_optimizer();
   init_std = 0.006;
   softmax_init_std = 0.006;
   learning_rate = 6e-5;
-  weight_decay = 0.1;
-  beta1 = 0.9;
-  beta2 = 0.95;
-  adam_epsilon = 1e-8;
-  update_rms_cap = 0.0;
-  clip_gradient_norm = 1.0;
-  schedule = LmSchedule::kCosine;
   warmup_steps = 265;
   decay_end = 108'600;
-  min_learning_rate_ratio = 0.1;
   target_log_pplx = 2.69;
   remat_policy = "save_nothing";
   eval_interval_steps = 100;
@@ -69,11 +55,10 @@ void C4Gpt3Recipe::use_mlperf_rule() {
   decay_end.reset();
 }
 
-// Evaluation reads each example of `validation` once.
 Template<BaseInput> C4Recipe::input(std::string_view split) const {
   constexpr int64_t kShuffledDocuments = 256;
   const bool train = split == "train";
-  if (data == C4Data::kSynthetic) return Base::input(split);
+  if (data == C4Data::kSynthetic) return generated_input(split);
   if (data == C4Data::kShards)
     return StreamingTextInput::HParams{
         .path = train ? train_shards : validation_shards,
@@ -82,19 +67,15 @@ Template<BaseInput> C4Recipe::input(std::string_view split) const {
         .name = std::string(split),
         .global_batch_size = batch_size(),
         .seq_len = seq_len,
-        .labels = Labels::kShiftRight,
+        .labels = pax_rows ? Labels::kOneSegment : Labels::kShiftRight,
+        .end_of_document = pax_rows ? EndOfDocument::kNone : EndOfDocument::kAuto,
         .shuffle = train,
         .shuffle_documents = train ? kShuffledDocuments : 1,
         .repeat = train,
         .seed = kTrainSeed};
-  return FlatTokensInput::HParams{.path = flat_tokens_path,
-                                  .split = std::string(split),
-                                  .global_batch_size = batch_size(),
-                                  .seq_len = seq_len,
-                                  .labels = Labels::kShiftRight,
-                                  .shuffle = train ? Shuffle::kFull : Shuffle::kNone,
-                                  .repeat = train,
-                                  .seed = kTrainSeed};
+  Template<BaseInput> tokens = Base::input(split);
+  if (pax_rows) tokens.as<FlatTokensInput::HParams>().labels = Labels::kOneSegment;
+  return tokens;
 }
 
 }  // namespace tessera

@@ -16,7 +16,7 @@
 namespace tessera {
 
 enum class C4Data {
-  kFlatTokens,  // The file at flat_tokens_path.
+  kFlatTokens,  // The file at flat_tokens_path, which is required.
   kShards,      // C4's files, tokenised on the fly: train_shards and validation_shards.
   kSynthetic    // Generated sequences; needs no file.
 };
@@ -30,12 +30,15 @@ struct C4Recipe : TransformerLmAdamRecipe {
   using Base = TransformerLmAdamRecipe;
   C4Recipe();
   C4Data data = C4Data::kFlatTokens;
-  std::string flat_tokens_path = "data/c4_en.h5";  // With splits `train` and `validation`.
   std::string train_shards = "data/en/c4-train.*.json.gz";
   std::string validation_shards = "data/en/c4-validation.*.json.gz";
   std::string tokenizer = "data/c4_en.32000.model";  // For the shards; at most vocab_size ids.
   int64_t tokenizer_size = 32000;  // Size in the commands that train it; at most vocab_size.
-  FIELDS(data, flat_tokens_path, train_shards, validation_shards, tokenizer, tokenizer_size)
+  // Rows as Pax makes them: one segment across documents without end ids, and a label is the next
+  // token of the row (Labels::kOneSegment). false: segments, and each token is a label.
+  bool pax_rows = false;
+  FIELDS(data, train_shards, validation_shards, tokenizer, tokenizer_size,
+         About(pax_rows, "rows are one segment across documents, without end ids"))
 
   void shrink() override;
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const;

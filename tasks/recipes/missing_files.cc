@@ -59,11 +59,12 @@ RecipeFile trained_tokenizer(const std::string& path, int64_t vocab_size, const 
 }
 
 RecipeFile built_tokens(const std::string& path, const std::string& tokenizer,
-                        const std::string& validation, const std::string& text) {
-  return {path,
-          "flat_tokens_path",
-          {shell_command({"./flat_tokens", "build", "--output=" + path, "--tokenizer=" + tokenizer,
-                          validation, text})}};
+                        const std::vector<std::string>& options, const std::string& text) {
+  std::vector<std::string> build = {"./flat_tokens", "build", "--output=" + path,
+                                    "--tokenizer=" + tokenizer};
+  build.insert(build.end(), options.begin(), options.end());
+  build.push_back(text);
+  return {path, "flat_tokens_path", {shell_command(build)}};
 }
 
 std::optional<MissingData> missing_files(const std::vector<RecipeFile>& sources,

@@ -20,10 +20,10 @@ struct RecipeFile {
 };
 
 // A tokenizer that `flat_tokens train` makes of a text, and the token file that `flat_tokens build`
-// makes of one. `validation`: its flag.
+// makes of one. `options`: further flags.
 RecipeFile trained_tokenizer(const std::string& path, int64_t vocab_size, const std::string& text);
 RecipeFile built_tokens(const std::string& path, const std::string& tokenizer,
-                        const std::string& validation, const std::string& text);
+                        const std::vector<std::string>& options, const std::string& text);
 
 // Whether the input reads this path as a HParams of this type: not one that --set has put in place
 // of the recipe's.

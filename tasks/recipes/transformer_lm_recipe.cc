@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/synthetic_input.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/pipeline_schedules.h"
@@ -92,6 +93,28 @@ void TransformerLmRecipe::validate() const {
     fail("circular_repeat={} has no effect without use_pipeline=true", circular_repeat);
 }
 
+void TransformerLmRecipe::use_gpt3_layers() {
+  positions = LmPositions::kTrainable;
+  attention_logit_cap = 0.0;
+  softmax_logit_cap = 0.0;
+  use_attention_bias = true;
+  use_softmax_bias = false;
+  use_per_dim_scale = false;
+  scale_embedding = false;
+  norm_epsilon = 1e-5;
+}
+
+void TransformerLmRecipe::use_gpt3_optimizer() {
+  weight_decay = 0.1;
+  beta1 = 0.9;
+  beta2 = 0.95;
+  adam_epsilon = 1e-8;
+  update_rms_cap = 0.0;
+  clip_gradient_norm = 1.0;
+  schedule = LmSchedule::kCosine;
+  min_learning_rate_ratio = 0.1;
+}
+
 int64_t TransformerLmRecipe::batch_size() const {
   if (global_batch_size.has()) return global_batch_size.get();
   if (ici_mesh_shape.empty())
@@ -119,8 +142,7 @@ int64_t TransformerLmRecipe::heads() const {
 }
 
 Template<UnaryLayer> TransformerLmRecipe::norm() const {
-  if (norm_kind == LmNorm::kRmsNorm)
-    return RmsNorm::HParams{.epsilon = norm_epsilon, .direct_scale = false};
+  if (norm_kind == LmNorm::kRmsNorm) return RmsNorm::HParams{.epsilon = norm_epsilon};
   return LayerNorm::HParams{.epsilon = norm_epsilon, .direct_scale = false};
 }
 
@@ -236,6 +258,19 @@ Learner::HParams TransformerLmRecipe::learner() const {
 }
 
 Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
+  if (flat_tokens_path.empty()) return generated_input(split);
+  const bool is_train = split == "train";
+  return FlatTokensInput::HParams{.path = flat_tokens_path,
+                                  .split = std::string(split),
+                                  .global_batch_size = batch_size(),
+                                  .seq_len = seq_len,
+                                  .labels = Labels::kShiftRight,
+                                  .shuffle = is_train ? Shuffle::kFull : Shuffle::kNone,
+                                  .repeat = is_train,
+                                  .seed = kTrainSeed};
+}
+
+Template<BaseInput> TransformerLmRecipe::generated_input(std::string_view split) const {
   const bool is_train = split == "train";
   return SyntheticInput::HParams{.name = std::string(split),
                                  .global_batch_size = batch_size(),

@@ -7,8 +7,7 @@
 //
 // It is part of the library `tasks`, because several families of experiments/ and those of other
 // projects derive from it. A recipe sets knobs in its constructor; a family may override the
-// virtual functions for another feed-forward layer, other data and so on. Data: generated
-// sequences.
+// virtual functions for another feed-forward layer, other data and so on.
 #pragma once
 
 #include <cstddef>
@@ -54,6 +53,8 @@ struct TransformerLmRecipe : Experiment {
   // of devices in ici_mesh_shape and dcn_mesh_shape, unless global_batch_size is set.
   double percore_batch_size = 1.0;
   Field<int64_t> global_batch_size;
+
+  std::string flat_tokens_path;  // With splits `train` and `validation`; empty: generated data.
 
   // Layers. Caps: cap·tanh(x/cap), 0 for none.
   Template<Activation> activation_tpl = ReLU::HParams{};  // Pax: ACTIVATION_CLS.
@@ -121,8 +122,10 @@ struct TransformerLmRecipe : Experiment {
          About(percore_batch_size,
                "sequences per device and step, where global_batch_size is unset",
                {.above = 0, .max = 1 << 24}),
-         About(global_batch_size, kSize), activation_tpl, use_gated_activation, use_ffn_bias,
-         use_attention_bias, combine_qkv, use_per_dim_scale,
+         About(global_batch_size, kSize),
+         About(flat_tokens_path, "with splits `train` and `validation`; empty: generated data"),
+         activation_tpl, use_gated_activation, use_ffn_bias, use_attention_bias, combine_qkv,
+         use_per_dim_scale,
          About(attention_logit_cap, "cap of scores, c·tanh(x/c); 0: none", kNotNegative), positions,
          About(trainable_positions, "rows of the table", kSize), norm_kind,
          About(norm_epsilon, kNotNegative), norm_policy,
@@ -153,6 +156,11 @@ struct TransformerLmRecipe : Experiment {
  protected:
   static constexpr int64_t kTrainSeed = 9876;  // Seed of the order of data. Pax: TRAINING_SEED.
 
+  // The layers of Pax's configure_gpt3_task (paxml/tasks/lm/params/c4.py) and the optimizer with
+  // them: GPT-3's (Brown et al., 2020), without a warm-up and rate.
+  void use_gpt3_layers();
+  void use_gpt3_optimizer();
+
   // Error if the mesh is not declared, or if the batch is not a whole number of sequences.
   int64_t batch_size() const;
   int64_t heads() const;
@@ -160,10 +168,13 @@ struct TransformerLmRecipe : Experiment {
   virtual Template<BaseModel> model() const;
   virtual Template<SequenceLayer> attention() const;
   virtual Template<UnaryLayer> feed_forward() const;
+  // As in praxis, LayerNorm stores its scale - 1 and RMSNorm its scale: to which of the two weight
+  // decay pulls differs.
   Template<UnaryLayer> norm() const;
   virtual Learner::HParams learner() const;
-  // The input of the split "train" or "validation".
+  // The input of the split "train" or "validation". Evaluation reads each example of a file once.
   virtual Template<BaseInput> input(std::string_view split) const;
+  Template<BaseInput> generated_input(std::string_view split) const;
   TrainHParams train() const;
 
  private:

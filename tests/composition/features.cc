@@ -156,6 +156,7 @@ void set_expert_choice(ModelParts& m, Chance& chance) {
 void set_aux_losses(ModelParts& m, Chance& chance) {
   m.router.load_balance_weight = 0.1;
   m.router.load_balance_scope = chance.coin() ? BalanceScope::kBatch : BalanceScope::kExample;
+  m.router.load_balance_first_choices = chance.coin();
   m.router.z_loss_weight = m.choice.z_loss_weight = 0.01;
 }
 

@@ -56,6 +56,14 @@ int64_t gpt(int64_t L, int64_t D, int64_t F, int64_t H, int64_t V, int64_t P = 2
   return L * block + 2 * D + V * D + V + P * D;
 }
 
+// GPT-3: biases of attention too, none of the softmax, no scales of heads, as many positions as
+// tokens of a row.
+int64_t gpt3(int64_t L, int64_t D, int64_t V) {
+  const Heads heads{D, 1, D, 1};
+  const int64_t block = heads.products() + heads.biases() + 8 * D * D + 5 * D + 4 * D;
+  return L * block + 2 * D + V * D + 2048 * D;
+}
+
 // Pax's Llama: RMSNorm, three matrices and three biases in the feed-forward layer, one table.
 int64_t pax_llama(int64_t L, int64_t D, int64_t F, int64_t H, int64_t K) {
   const Heads heads{D, H, 128, K};
@@ -79,10 +87,10 @@ int64_t moe_large() {
   return 12 * block + 2 * D + 51200 * D + 51200 + 2048 * D;
 }
 
-int64_t glam(int64_t L, int64_t H, int64_t V) {
-  const int64_t D = 8192, F = 32768;
+int64_t glam(int64_t L, int64_t H, int64_t V, int64_t D = 8192, int64_t d = 128) {
+  const int64_t F = 4 * D;
   const int64_t two_blocks =
-      2 * (Heads{D, H, 128, H}.products() + 2 * D) + mixture(D, F, 64, 2) + 3 * D * F;
+      2 * (Heads{D, H, d, H}.products() + 2 * D) + mixture(D, F, 64, 2) + 3 * D * F;
   return L / 2 * two_blocks + D + V * D;
 }
 
@@ -125,7 +133,15 @@ const std::map<std::string, Row>& rows() {
       {"GLaM64B64EProxy", {glam(8, 64, 51200), "143"}},
       {"GLaM64B64EProxyEP", {glam(8, 64, 51200), "143"}},
       {"GLaM64B64E", {glam(64, 128, 256'000), ""}},  // "1.2T".
-      {"Grok", {grok(64), ""}},                      // Grok-1, without biases: 314.
+      {"PileGLaM126M64E", {glam(12, 12, 50304, 768, 64), "1.9"}},
+      {"PileGLaM64B64E", {glam(64, 64, 50304), "1143"}},
+      {"Pile126M", {gpt3(12, 768, 50304), ""}},  // Named after GPT-3's 125 million.
+      {"Pile5B", {gpt3(24, 4096, 50304), "5"}},
+      {"Pile175B", {gpt3(96, 12288, 50257), "175"}},
+      {"Synthetic126M", {gpt3(12, 768, 50304), ""}},
+      {"Synthetic5B", {gpt3(24, 4096, 50304), "5"}},
+      {"Synthetic175B", {gpt3(96, 12288, 50257), "175"}},
+      {"Grok", {grok(64), ""}},  // Grok-1, without biases: 314.
       {"GrokPP", {grok(64), ""}},
       {"GrokProxy", {grok(16), ""}},
       {"GrokProxyPP", {grok(16), ""}},
@@ -180,6 +196,8 @@ TEST_CASE("nvidia: the layers of GLaM alternate between experts and a gated feed
   REQUIRE(router.top_k == 2);
   REQUIRE(router.capacity_factor.get() == 1.0);  // Two slots for each token.
   REQUIRE(router.load_balance_weight == 0.01);
+  REQUIRE(router.load_balance_first_choices);
+  REQUIRE(lm.final_ln_tpl.as<RmsNorm::HParams>().direct_scale);
   const auto& dense = blocks[1].as<TransformerBlock::HParams>().ffn_tpl.as<FeedForward::HParams>();
   REQUIRE(dense.use_gated_activation);
   REQUIRE(!dense.use_bias);
@@ -203,6 +221,41 @@ TEST_CASE("nvidia: fractions of a sequence per device are whole batches on the m
   REQUIRE(batch("Nvidia175B") == 6);  // A sixteenth, on 96.
   REQUIRE(config_of("Nvidia175B").task.as<SingleTask::HParams>().train.num_microbatches == 6);
   REQUIRE(config_of("GrokPP").task.as<SingleTask::HParams>().train.num_microbatches == 8);
+}
+
+// Attributes of paxml/contrib/gpu/scripts_gpu/configs.py.
+TEST_CASE("nvidia: recipes for GPUs have Pax's batches, meshes, rates and steps") {
+  struct Row {
+    std::string name;
+    int64_t batch, warmup, end, steps;
+    double rate;
+    std::vector<int64_t> ici, dcn;
+  };
+  const std::vector<int64_t> host = {1, 8, 1}, hosts = {1, 32, 1};
+  for (const Row& row : std::vector<Row>{
+           {"Pile126M", 256, 636, 500'000, 600'000, 6e-4, {8, 1, 1}, {8, 1, 1}},
+           {"Pile5B", 2048, 115, 62'500, 75'000, 1.6e-4, host, hosts},
+           {"Pile175B", 1536, 265, 108'600, 75'000, 2e-5, host, hosts},
+           {"Synthetic126M", 256, 636, 500'000, 100, 6e-4, {8, 1, 1}, {8, 1, 1}},
+           {"Synthetic5B", 2048, 115, 62'500, 100, 1.6e-4, host, hosts},
+           {"Synthetic175B", 1536, 265, 108'600, 100, 2e-5, host, hosts},
+           {"PileGLaM126M64E", 256, 636, 500'000, 600'000, 6e-4, {1, 1, 64, 1}, {}},
+           {"PileGLaM64B64E", 2048, 398, 162'900, 600'000, 2e-5, {1, 1, 1, 8}, {1, 1, 64, 1}}}) {
+    INFO(row.name);
+    const ExperimentConfig config = config_of(row.name);
+    const auto task = config.task.instantiate();
+    const BaseOptimizer& optimizer = task->learner().optimizer();
+    REQUIRE(config.input.instantiate()->global_batch_size() == row.batch);
+    REQUIRE(config.input.holds<SyntheticInput::HParams>() == row.name.starts_with("Synthetic"));
+    REQUIRE(config.mesh.ici_mesh_shape == row.ici);
+    REQUIRE(config.mesh.dcn_mesh_shape == row.dcn);
+    REQUIRE(task->train().num_train_steps == row.steps);
+    REQUIRE(optimizer.learning_rate(row.warmup, row.steps) == Approx(row.rate));
+    REQUIRE(optimizer.learning_rate(row.warmup / 2, row.steps) < 0.51 * row.rate);
+    REQUIRE(optimizer.learning_rate(row.end, row.steps) == Approx(0.1 * row.rate));
+    REQUIRE(optimizer.learning_rate((row.warmup + 1 + row.end) / 2, row.steps) ==
+            Approx(0.55 * row.rate).epsilon(1e-3));
+  }
 }
 
 // On its own mesh, without devices.
@@ -281,13 +334,11 @@ TEST_CASE("nvidia: Meta's Llama 2 differs from Pax's in these points of the mode
                 "softmax_tpl.params_init", block + "attention_tpl.params_init",
                 block + "ffn_tpl.params_init"},
                rest));
-  // Differences in notation only: as many heads of keys as of queries; scales that are stored
-  // with or without 1 subtracted; fans, which a normal distribution does not use.
+  // Differences in notation only: as many heads of keys as of queries; fans, which a normal
+  // distribution does not use.
   remove({
       block + "attention_tpl.num_kv_heads: 32 -> unset",
       block + "attention_tpl.last_two_axes_fans: true -> false",
-      block + "norm_tpl.direct_scale: false -> true",
-      "final_ln_tpl.direct_scale: false -> true",
   });
   REQUIRE(rest == Lines{});
 }

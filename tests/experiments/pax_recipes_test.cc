@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
@@ -95,6 +97,19 @@ TEST_CASE("summaries of Pax's recipes state the numbers of weights that the reci
     REQUIRE(has_digits(weights, match[1], match[2] == "B" ? 1e9 : 1e6));
   }
   REQUIRE(stated >= 40);
+}
+
+TEST_CASE("c4 with pax_rows has rows of one segment, without end ids") {
+  const auto input_of = [](const std::vector<std::string>& sets) {
+    return recipe("c4.Spmd1B", sets).config.input;
+  };
+  REQUIRE(input_of({}).as<FlatTokensInput::HParams>().labels == Labels::kShiftRight);
+  const ExperimentConfig exact = recipe("c4.Spmd1B", {"pax_rows=true"}).config;
+  for (const Template<BaseInput>& input : {exact.input, exact.eval_inputs.at("validation")})
+    REQUIRE(input.as<FlatTokensInput::HParams>().labels == Labels::kOneSegment);
+  const Template<BaseInput> shards = input_of({"pax_rows=true", "data=shards"});
+  REQUIRE(shards.as<StreamingTextInput::HParams>().labels == Labels::kOneSegment);
+  REQUIRE(shards.as<StreamingTextInput::HParams>().end_of_document == EndOfDocument::kNone);
 }
 
 TEST_CASE("MLPerf's rule for GPT-3 gives the rates and the steps of Pax's recipes") {

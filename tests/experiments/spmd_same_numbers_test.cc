@@ -127,7 +127,8 @@ TEST_CASE("a mixture of experts has one device's numbers, whole or spread over d
                                      .load_balance_weight = 0.0,
                                      .bias_rate = 0.01};
   const TopKRouter::HParams by_example{.load_balance_weight = 0.1,
-                                       .load_balance_scope = BalanceScope::kExample};
+                                       .load_balance_scope = BalanceScope::kExample,
+                                       .load_balance_first_choices = true};
   const ExpertChoiceRouter::HParams chosen{};
   const TrialRules fsdp = strategy("fsdp");
   for (const SpmdCase& trial : std::vector<SpmdCase>{

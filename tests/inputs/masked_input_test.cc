@@ -192,6 +192,8 @@ TEST_CASE("a masked input says what is wrong with its configuration", "[masked_i
   p.input_tpl = MixtureInput::HParams{.sources = {{"a", FlatTokensInput::HParams{.path = "a.h5"}}},
                                       .weights = {{"a", 1.0}}};
   REQUIRE_THAT(message(p), Contains("set input_tpl.labels=shift_right"));
+  p.input_tpl = FlatTokensInput::HParams{.path = "a.h5", .labels = Labels::kOneSegment};
+  REQUIRE_THAT(message(p), Contains("set input_tpl.labels=shift_right"));
 }
 
 }  // namespace

@@ -59,6 +59,25 @@ TEST_CASE("next-token labels extend one token past the row and count within docu
   REQUIRE(row.segment_pos() == Ints{0, 1, 0, 1, 2});
 }
 
+TEST_CASE("labels in the row count across documents, in one segment or in one for each") {
+  Row row(7);
+  fill_row(Labels::kNextInRow, kTokens, token_row(row.batch, 0));
+  REQUIRE(row.ids() == Ints{11, 12, 21, 22, 23, 31, 0});
+  REQUIRE(row.labels() == Ints{12, 21, 22, 23, 31, 0, 0});
+  REQUIRE(row.weights() == Floats{1, 1, 1, 1, 1, 0, 0});
+  REQUIRE(row.paddings() == Floats{0, 0, 0, 0, 0, 0, 1});
+  REQUIRE(row.segment_ids() == Ints{1, 1, 2, 2, 2, 3, 0});
+  REQUIRE(row.segment_pos() == Ints{0, 1, 0, 1, 2, 0, 0});
+  Row one(7);
+  fill_row(Labels::kOneSegment, kTokens, token_row(one.batch, 0));
+  REQUIRE(one.ids() == row.ids());
+  REQUIRE(one.labels() == row.labels());
+  REQUIRE(one.weights() == row.weights());
+  REQUIRE(one.segment_ids() == Ints{1, 1, 1, 1, 1, 1, 0});
+  REQUIRE(one.segment_pos() == Ints{0, 1, 2, 3, 4, 5, 0});
+  REQUIRE(tokens_per_row(Labels::kOneSegment, 7) == 7);
+}
+
 TEST_CASE("unused positions are padding without weight") {
   Row row(4);
   fill_row(Labels::kShiftRight, std::span(kTokens).subspan(2, 2), token_row(row.batch, 0));
@@ -106,15 +125,19 @@ TEST_CASE("the tokenizer gives the start id and the bytes of text of labels") {
 Batch filled_plainly(Labels labels, const std::vector<uint32_t>& encoded, int64_t seq_len) {
   Batch batch = make_token_batch(1, seq_len);
   const TokenRow row = token_row(batch, 0);
-  const size_t ahead = labels == Labels::kNextToken ? 1 : 0;
-  for (size_t i = 0; i + ahead < encoded.size(); ++i) {
-    const bool start = i == 0 || is_document_start(encoded[i]);
-    const uint32_t label = encoded[i + ahead];
+  const bool shifted = labels == Labels::kShiftRight;
+  const bool one = labels == Labels::kOneSegment;
+  const size_t size = encoded.size();
+  for (size_t i = 0; i + (labels == Labels::kNextToken ? 1 : 0) < size; ++i) {
+    const bool start = i == 0 || (!one && is_document_start(encoded[i]));
+    const bool last = !shifted && i + 1 == size;
+    const uint32_t label = last ? 0 : encoded[shifted ? i : i + 1];
     row.segment_ids[i] = i == 0 ? 1 : row.segment_ids[i - 1] + (start ? 1 : 0);
     row.segment_pos[i] = start ? 0 : row.segment_pos[i - 1] + 1;
     row.labels[i] = token_id(label);
-    row.ids[i] = ahead == 1 ? token_id(encoded[i]) : start ? 77 : token_id(encoded[i - 1]);
-    row.weights[i] = ahead == 1 && is_document_start(label) ? 0.0f : 1.0f;
+    row.ids[i] = !shifted ? token_id(encoded[i]) : start ? 77 : token_id(encoded[i - 1]);
+    const bool crosses = labels == Labels::kNextToken && is_document_start(label);
+    row.weights[i] = last || crosses ? 0.0f : 1.0f;
     row.paddings[i] = 0.0f;
     *row.label_bytes += row.weights[i] * static_cast<float>(row.labels[i] % 10);
   }
@@ -126,7 +149,9 @@ TEST_CASE("rows of any documents follow the conventions, whatever the memory hel
   const DigitTokenizer tokenizer;
   std::mt19937 random(3);
   for (int trial = 0; trial < 2000; ++trial) {
-    const Labels labels = trial % 2 == 0 ? Labels::kNextToken : Labels::kShiftRight;
+    constexpr Labels kAll[] = {Labels::kNextToken, Labels::kShiftRight, Labels::kNextInRow,
+                               Labels::kOneSegment};
+    const Labels labels = kAll[trial % 4];
     const auto seq_len = static_cast<int64_t>(1 + random() % 150);
     const auto most = static_cast<size_t>(tokens_per_row(labels, seq_len));
     std::vector<uint32_t> encoded(trial % 3 == 0 ? most : random() % (most + 1));

@@ -128,6 +128,9 @@ TEST_CASE("c4.Spmd1B without data prints the commands of docs/recipes.md") {
   const std::vector<std::string> commands = commands_of(got.output);
   REQUIRE(commands.size() == 5);
   REQUIRE(commands.back() == "./runexp --exp=c4.Spmd1B --set ici_mesh_shape=[1,1,1]");
+  // Pax's rows need a file without end ids.
+  REQUIRE_THAT(with_code(2, workplace.run("./runexp --exp=c4.Spmd1B --set pax_rows=true")).output,
+               Contains(" --end_of_document=none 'data/en/c4-train.*.json.gz'"));
   std::string block = "```bash\n";
   for (const std::string& command : commands) block += command + "\n";
   REQUIRE_THAT(read_file(kRoot / "docs/recipes.md"), Contains(block + "```\n"));

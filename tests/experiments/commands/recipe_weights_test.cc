@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
@@ -67,6 +68,11 @@ TEST_CASE("GPT-2's recipes have GPT-2's numbers of weights and Levanter's batche
               {"gpt2.Large", 774'030'080, 512, {}, {}},
               {"gpt2.Xl", 1'557'611'200, 512, {}, {}},
               {"gpt2.Nano", 1'666'464, 32, {}, {}}});
+  // Files are read in order, and the last of a row's 1024 tokens has no label.
+  const ExperimentConfig config = config_of("gpt2.Small");
+  const auto& input = config.input.as<FlatTokensInput::HParams>();
+  REQUIRE(input.labels == Labels::kNextInRow);
+  REQUIRE(input.shuffle == Shuffle::kNone);
 }
 
 // A model with L layers of width M, F hidden dims and heads of d has
@@ -127,6 +133,13 @@ TEST_CASE("a recipe of seqax on four hosts is planned, and one without data prin
                Contains("data/en/c4-train.*.json.gz (c4_folder)") &&
                    Contains("\n  ./flat_tokens train --output=data/c4_en.32000.model") &&
                    !Contains("flat_tokens build"));
+  const Ended pile = with_code(2, run_program(directory.path(), "runexp", {"--exp=Pile126M"}));
+  REQUIRE_THAT(pile.output,
+               Contains("data/the_pile.h5 does not exist (flat_tokens_path)") &&
+                   Contains("\n  hf download monology/pile-uncopyrighted ") &&
+                   Contains("\n  ./flat_tokens build --output=data/the_pile.h5 "
+                            "--tokenizer=data/the_pile.50257.model "
+                            "--validation=data/pile/val.jsonl.zst data/pile/train/00.jsonl.zst"));
 }
 
 }  // namespace

@@ -155,6 +155,24 @@ TEST_CASE("a finite set has each token as a label once, in any layout") {
   REQUIRE(times == expected);
 }
 
+TEST_CASE("rows of one segment are consecutive pieces of the concatenated documents") {
+  const TokenFile file({3, 10, 1});
+  const auto input = open(file, {.batch = 4,
+                                 .seq_len = 4,
+                                 .labels = Labels::kOneSegment,
+                                 .shuffle = Shuffle::kNone,
+                                 .repeat = false});
+  const std::vector<Batch> batches = take_all(*input);
+  REQUIRE(batches.size() == 1);
+  REQUIRE(ids(batches[0]) == Ints{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0, 0});
+  REQUIRE(ids(batches[0], "labels") == Ints{2, 3, 4, 0, 6, 7, 8, 0, 10, 11, 12, 0, 14, 0, 0, 0});
+  REQUIRE(ids(batches[0], "segment_ids") == Ints{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0});
+  REQUIRE(ids(batches[0], "segment_pos") == Ints{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 0});
+  const float* weights = batches[0].at("weights").data<float>();
+  REQUIRE(std::vector<float>(weights, weights + 16) ==
+          std::vector<float>{1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0});
+}
+
 TEST_CASE("unpacked rows hold one document each, and a longer one takes several") {
   const TokenFile file({3, 10, 1});
   const auto input = open(file, {.batch = 5,

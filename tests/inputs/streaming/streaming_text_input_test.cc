@@ -203,7 +203,7 @@ TEST_CASE("the validation split is the complement of the training split, in all 
 TEST_CASE("a stream resumes from every batch's state, whatever was prefetched") {
   const TemporaryDirectory directory;
   write_shards(directory.path(), 3, 7);
-  for (const Labels labels : {Labels::kShiftRight, Labels::kNextToken}) {
+  for (const Labels labels : {Labels::kShiftRight, Labels::kNextToken, Labels::kOneSegment}) {
     for (const int64_t block : {1, 4}) {
       StreamingTextInput::HParams p = hparams(directory.path());
       p.labels = labels;

@@ -92,6 +92,7 @@ TEST_CASE("padding takes no expert's capacity and is in no loss, metric or token
           .capacity_factor = 0.25, .load_balance_weight = 0.3, .z_loss_weight = 0.5}),
       Template<BaseRouter>(TopKRouter::HParams{
           .top_k = 3, .capacity_factor = 0.1, .load_balance_scope = BalanceScope::kExample}),
+      Template<BaseRouter>(TopKRouter::HParams{.load_balance_first_choices = true}),
       Template<BaseRouter>(ExpertChoiceRouter::HParams{.z_loss_weight = 0.5}),
       Template<BaseRouter>(ExpertChoiceRouter::HParams{.capacity_factor = 9.0}));
   const LayerSetting setting = GENERATE(LayerSetting(), kExpertParallel);

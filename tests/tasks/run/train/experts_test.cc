@@ -237,14 +237,16 @@ double reported(const MoeFeedForward::HParams& p, const std::string& name, bool 
 TEST_CASE("routers report losses, load, entropy and dropped tokens by their formulas") {
   const Numbers n;
   constexpr double kTokens = kBatch * kSeq;
-  double entropy = 0.0, by_batch = 0.0, by_example = 0.0, z_loss = 0.0, dropped = 0.0;
+  double entropy = 0.0, by_batch = 0.0, by_example = 0.0, by_first = 0.0, z_loss = 0.0,
+         dropped = 0.0;
   Values all_counts(kExperts, 0.0), all_shares(kExperts, 0.0);
   for (size_t example = 0; example < kBatch; ++example) {
-    Values counts(kExperts, 0.0), summed(kExperts, 0.0);
+    Values counts(kExperts, 0.0), firsts(kExperts, 0.0), summed(kExperts, 0.0);
     for (size_t s = 0; s < kSeq; ++s) {
       const size_t token = example * kSeq + s;
       const Values shares = scores_of(n, token, RouterScores::kSoftmax);
       for (const size_t expert : greatest(shares, 2)) counts[expert] += 1.0;
+      firsts[greatest(shares, 1).at(0)] += 1.0;
       double sum_of_exponentials = 0.0;
       for (size_t e = 0; e < kExperts; ++e) {
         summed[e] += shares[e];
@@ -260,12 +262,14 @@ TEST_CASE("routers report losses, load, entropy and dropped tokens by their form
       all_counts[e] += counts[e];
       all_shares[e] += summed[e];
       by_example += kExperts * (counts[e] / (2.0 * kSeq)) * (summed[e] / kSeq) / kBatch;
+      by_first += kExperts * (firsts[e] / kSeq) * (summed[e] / kSeq) / kBatch;
       dropped += std::max(0.0, counts[e] - 2.0) / (2.0 * kTokens);
     }
   }
   for (size_t e = 0; e < kExperts; ++e)
     by_batch += kExperts * (all_counts[e] / (2.0 * kTokens)) * (all_shares[e] / kTokens);
   REQUIRE(std::abs(by_batch - by_example) > 1e-3);
+  REQUIRE(std::abs(by_first - by_example) > 1e-3);
   REQUIRE(dropped > 0.0);
 
   TopKRouter::HParams router{
@@ -279,6 +283,8 @@ TEST_CASE("routers report losses, load, entropy and dropped tokens by their form
           Approx(all_counts[0] / (2.0 * kTokens / kExperts)));
   router.load_balance_scope = BalanceScope::kExample;
   REQUIRE(reported(layer_of(router), "load_balance", true) == Approx(0.3 * by_example));
+  router.load_balance_first_choices = true;
+  REQUIRE(reported(layer_of(router), "load_balance", true) == Approx(0.3 * by_first));
 }
 
 TEST_CASE("jitter changes the routing of training steps only") {
