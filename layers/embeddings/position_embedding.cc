@@ -158,7 +158,8 @@ Tensor RotaryPositionEmbedding::rotated_for_length(const Tensor& x, const Tensor
   return where(is_long, beyond, within);
 }
 
-// The same rows decide. Angles are computed here, because those of the op are the same in all rows.
+// Angles are computed here, because those of the op are the same in all rows. Again the last
+// position of a row decides.
 Tensor RotaryPositionEmbedding::rotated_dynamically(const Tensor& x,
                                                     const Tensor& positions) const {
   const auto [factor, length] = std::pair(p_.dynamic->factor, p_.dynamic->length);
