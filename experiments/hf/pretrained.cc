@@ -127,12 +127,12 @@ Template<BaseInput> input(const Pretrained& e, std::string_view split) {
   if (!has_encoder && !is_masked(config)) return tokens(e, split, Labels::kNextToken);
   const Template<BaseInput> tokens_tpl = tokens(e, split, Labels::kShiftRight);
   if (has_encoder) {
-    if (!has_id(e, e.first_sentinel_id, "first_sentinel_id",
-                "has an encoder and is trained on corrupted spans; give the id of its first "
-                "sentinel (T5: 32099)"))
-      return tokens_tpl;
+    has_id(e, e.first_sentinel_id, "first_sentinel_id",
+           "has an encoder and is trained on corrupted spans; give the id of its first sentinel "
+           "(T5: 32099)");
+    const int64_t last = config.model.lm.vocab_size.get() - 1;
     return SpanCorruptionInput::HParams{.input_tpl = tokens_tpl,
-                                        .first_sentinel_id = e.first_sentinel_id.get(),
+                                        .first_sentinel_id = e.first_sentinel_id.get_or(last),
                                         .global_batch_size = e.global_batch_size,
                                         .seq_len = e.seq_len};
   }

@@ -8,6 +8,7 @@
 
 #include "inputs/base_input.h"
 #include "inputs/masked_input.h"
+#include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
@@ -81,6 +82,19 @@ TEST_CASE("an imported masked model is trained to predict masked tokens") {
   settings.emplace_back("seq_len=22");
   REQUIRE_THROWS_WITH(config_of("hf.Pretrained", settings),
                       Contains("seq_len=22 exceeds the 21 positions of "));
+}
+
+// Import and export trace a step, whose batch must have what the encoder reads.
+TEST_CASE("an imported model with an encoder is trained on corrupted spans") {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/hugging_face/t5";
+  std::vector<std::string> settings = {"path=" + path};
+  REQUIRE(config_of("hf.Pretrained", settings).input.holds<SpanCorruptionInput::HParams>());
+  settings.emplace_back("text_path=text.jsonl");
+  REQUIRE_THROWS_WITH(config_of("hf.Pretrained", settings),
+                      Contains("t5 has an encoder") && Contains("--set first_sentinel_id=N"));
+  settings.emplace_back("first_sentinel_id=20");
+  const ExperimentConfig config = config_of("hf.Pretrained", settings);
+  REQUIRE(config.input.as<SpanCorruptionInput::HParams>().first_sentinel_id.get() == 20);
 }
 
 TEST_CASE("bert's loss is that of the chosen tokens") {
