@@ -3,6 +3,7 @@
 // others, with a row for each variant. Gradients, layouts and kernels of all backends are tested on
 // them.
 #include <array>
+#include <cmath>
 
 #include <fmt/core.h>
 
@@ -17,6 +18,7 @@
 #include "core/ops/generator.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
+#include "core/ops/linear_recurrence.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -78,6 +80,37 @@ void add_recurrences(std::vector<OpCase>& rows) {
              {"float[\"batch=2 row=5 col=5\"]", "float[\"row=5 rhs=3 batch=2 more=2\"]"}, solve);
     add_case(rows, kTriangularSolveOp, {"float[\"col=4 row=4\"]", "float[\"batch=3 row=4\"]"},
              solve);
+  }
+}
+
+// Linear recurrences of the given numbers of tokens, with all combinations of their options.
+// `log_decay` is at most 0; sums of random ids are ids of segments.
+void add_linear_recurrences(std::vector<OpCase>& rows, int seq, int key_dim, int value_dim) {
+  const std::string key = fmt::format("batch=2 seq={} heads=3 key_dim={}", seq, key_dim);
+  const std::string state =
+      fmt::format("batch=2 heads=3 key_dim={} value_dim={}", key_dim, value_dim);
+  const std::string gate = floats_of(fmt::format("batch=2 seq={} heads=3", seq));
+  for (const int options : {0, 1, 2, 5, 7}) {
+    const bool delta = options % 2 == 1, segments = options / 2 % 2 == 1, has_state = options >= 4;
+    OpCase& row =
+        add_case(rows, kLinearRecurrenceOp,
+                 {floats_of(key), floats_of(key),
+                  floats_of(fmt::format("batch=2 seq={} heads=3 value_dim={}", seq, value_dim)),
+                  gate, gate, floats_of(state), fmt::format("i32[\"batch=2 seq={}\"]", seq)},
+                 [=](const Tensors& in) -> Tensors {
+                   LinearRecurrenceOptions with{.delta = delta};
+                   if (segments) with.segment_ids = cumulative_sum(in[6], "seq");
+                   if (has_state) with.state = in[5];
+                   // Keys of length 1, as the delta rule has them; longer ones may let the state
+                   // grow.
+                   const Tensor k = rms_norm(in[1], {}, "key_dim", 1e-3) / std::sqrt(key_dim);
+                   const LinearRecurrence y =
+                       linear_recurrence(in[0], k, in[2], neg(square(in[3])), sigmoid(in[4]), with);
+                   if (!has_state) return {y.out};
+                   return {y.out, y.state};
+                 });
+    row.ids = 2;
+    row.differentiable = seq < 10;
   }
 }
 
@@ -333,11 +366,9 @@ void add_large_composites(std::vector<OpCase>& rows) {
 
 void add_composite_gradients(std::vector<OpCase>& rows) {
   const std::vector<std::pair<const OpDef*, const OpDef*>> gradients = {
-      {&kRmsNormOp, &kRmsNormGradOp},
-      {&kLayerNormOp, &kLayerNormGradOp},
-      {&kSoftmaxOp, &kSoftmaxGradOp},
-      {&kCrossEntropyOp, &kCrossEntropyGradOp},
-      {&kAttentionOp, &kAttentionGradOp}};
+      {&kRmsNormOp, &kRmsNormGradOp},     {&kLayerNormOp, &kLayerNormGradOp},
+      {&kSoftmaxOp, &kSoftmaxGradOp},     {&kCrossEntropyOp, &kCrossEntropyGradOp},
+      {&kAttentionOp, &kAttentionGradOp}, {&kLinearRecurrenceOp, &kLinearRecurrenceGradOp}};
   const size_t forward_rows = rows.size();
   for (size_t i = 0; i < forward_rows; ++i) {
     const OpCase forward = rows[i];
@@ -381,6 +412,9 @@ std::vector<OpCase> composite_cases() {
   add_norms(rows);
   add_sorts(rows);
   add_recurrences(rows);
+  add_linear_recurrences(rows, 5, 3, 4);
+  add_linear_recurrences(rows, 1, 1, 1);
+  add_linear_recurrences(rows, 130, 20, 12);
   add_cross_entropies(rows);
   add_fp8_products(rows);
   add_grouped_products(rows);

@@ -23,7 +23,8 @@ class Decomposer {
   Graph run() {
     return rewriter_.rewritten(graph_.nodes().ids(), [&](NodeId id) {
       if (is_composite(graph_.node(id)))
-        rewriter_.replace(graph_.node(id), decomposition_of(graph_, graph_.node(id), {}));
+        rewriter_.replace(graph_.node(id),
+                          decompose(decomposition_of(graph_, graph_.node(id), {}), has_kernel_));
       else
         copy(id);
     });

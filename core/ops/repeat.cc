@@ -83,7 +83,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tens
                     const std::vector<Tensor>& stacked,
                     const std::function<RepeatBody(Tensor index, std::vector<Tensor> carries,
                                                    std::vector<Tensor> slices)>& body,
-                    SourceSite site) {
+                    LoopOrder order, SourceSite site) {
   if (count < 1) fail("repeat: count is {}, expected at least 1", count);
   const auto graph = std::make_shared<Graph>();
   std::vector<Capture> slice_captures, constant_captures;
@@ -112,7 +112,7 @@ RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tens
   }
   const Attributes attributes =
       loop_attributes(std::string(axis), count, carries.size(), slice_captures.size(),
-                      constant_captures.size(), false);
+                      constant_captures.size(), order == LoopOrder::kReversed);
   std::vector<Tensor> operands = carries;
   for (const Capture& capture : slice_captures) operands.push_back(capture.outer);
   for (const Capture& capture : constant_captures) operands.push_back(capture.outer);
