@@ -127,6 +127,7 @@ Tensor DecodeCache::like_batch(const Tensor& per_row, Operand x) const {
 }
 
 Tensor DecodeCache::starts_like(Operand x) const { return like_batch(starts_, x); }
+Tensor DecodeCache::last_like(Operand x) const { return like_batch(last_, x); }
 
 Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
   const Type& from = rows.type();

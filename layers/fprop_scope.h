@@ -49,8 +49,9 @@ class DecodeCache {
   DecodeCache& operator=(const DecodeCache&) = delete;
 
   int64_t length() const { return length_; }
-  // Returns `starts` with the layout of the batch axis of x["batch …"].
+  // Return `starts` and `last` with the layout of the batch axis of x["batch …"].
   Tensor starts_like(Operand x) const;
+  Tensor last_like(Operand x) const;
   // Returns i32["batch seq"], positions of `seq` new tokens a row. Clamped to length() - 1, since
   // padding after a row's last token may lie beyond the cache.
   Tensor positions(int64_t seq) const;

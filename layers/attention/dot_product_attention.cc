@@ -132,6 +132,10 @@ void DotProductAttention::declare_projections(const HParams& p) {
       value_bias_ = weight("value_bias", {kv_heads, head_dim}, zeros());
     }
   }
+  if (p.use_output_gate) {
+    gate_ = weight("gate", {embed, heads, head_dim}, init, fans({"embed"}, {"heads", "head_dim"}));
+    if (p.use_bias) gate_bias_ = weight("gate_bias", {heads, head_dim}, zeros());
+  }
   output_ = weight("output", {heads, head_dim, embed}, p.output_init.get_or(init),
                    fans({"heads", "head_dim"}, {"embed"}));
   if (p.use_output_bias.get_or(p.use_bias)) output_bias_ = weight("output_bias", {embed}, zeros());
@@ -317,6 +321,10 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
                                                       : attend(heads, options),
                         "context");
   context = reshard(context, outside);
+  if (gate_.valid()) {
+    const Tensor gate = place(product(x, param(gate_), over("embed")));
+    context = context * sigmoid(gate_bias_.valid() ? gate + param_like(gate_bias_, gate) : gate);
+  }
   // If heads are split, the product is a partial sum: placing it reduces.
   const Tensor y = place(product(context, param(output_), over("heads head_dim")), "residual");
   return save_for_backward(output_bias_.valid() ? y + param_like(output_bias_, y) : y, "out_proj");

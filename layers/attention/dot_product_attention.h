@@ -38,6 +38,8 @@ class DotProductAttention final : public SequenceLayer {
     // (Pax: attention_extra_logit).
     bool use_sinks = false;
     Field<double> extra_logit;
+    // Multiplies the output of each head by σ(x·gate) (Qiu et al., 2025, arXiv 2505.06708).
+    bool use_output_gate = false;
     double dropout_rate = 0.0;  // For probabilities; if > 0, training stores all scores.
     Template<RotaryPositionEmbedding> rotary_tpl;  // Unset: no rotary embedding.
     Template<BasePositionBias> position_bias_tpl;  // If set, all scores are stored, as for dropout.
@@ -53,8 +55,9 @@ class DotProductAttention final : public SequenceLayer {
     FIELDS(About(model_dims, kSize), About(num_heads, kSize), About(num_kv_heads, kSize),
            About(dims_per_head, kSize), causal, cross, combine_qkv, use_bias, use_output_bias,
            query_scale, use_per_dim_scale, About(logit_cap, kNotNegative), About(window, kSize),
-           use_sinks, extra_logit, About(dropout_rate, kRate), rotary_tpl, position_bias_tpl,
-           query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init, output_init)
+           use_sinks, extra_logit, use_output_gate, About(dropout_rate, kRate), rotary_tpl,
+           position_bias_tpl, query_norm_tpl, key_norm_tpl, last_two_axes_fans, layer, query_init,
+           output_init)
   };
   explicit DotProductAttention(const HParams& p);
 
@@ -80,8 +83,8 @@ class DotProductAttention final : public SequenceLayer {
 
   HParams p_;
   int64_t head_dim_ = 0;
-  Weight query_, key_, value_, combined_, output_;
-  Weight query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
+  Weight query_, key_, value_, combined_, gate_, output_;
+  Weight gate_bias_, query_bias_, key_bias_, value_bias_, combined_bias_, output_bias_;
   Weight per_dim_scale_, sinks_;
   ChildLayer<RotaryPositionEmbedding> rotary_;
   ChildLayer<BasePositionBias> position_bias_;

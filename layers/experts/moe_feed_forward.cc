@@ -36,6 +36,9 @@ MoeFeedForward::MoeFeedForward(const HParams& p) : UnaryLayer(p.layer), p_(p) {
     up_bias_ = weight("up_bias", {experts, mlp}, zeros());
     down_bias_ = weight("down_bias", {experts, embed}, zeros());
   }
+  if (p.use_shared_gate && p.num_shared_experts == 0)
+    fail("use_shared_gate needs num_shared_experts of at least 1");
+  if (p.use_shared_gate) shared_gate_ = weight("shared_gate", {embed}, init, {{"embed"}, {}});
   if (p.num_shared_experts > 0)
     shared_ = child<UnaryLayer>(
         "shared", FeedForward::HParams{.model_dims = p.model_dims,
@@ -50,7 +53,14 @@ Tensor MoeFeedForward::fprop(Tensor x) const {
   x = place(x);  // All-gathers a residual that is split along its sequence.
   const Routing routing = router_(x);
   const Tensor y = std::visit([&](const auto& chosen) { return processed(x, chosen); }, routing);
-  return save_for_backward(shared_ ? y + shared_(x) : y, "ffn2");
+  return save_for_backward(shared_ ? y + shared(x) : y, "ffn2");
+}
+
+// The output of the shared experts.
+Tensor MoeFeedForward::shared(const Tensor& x) const {
+  const Tensor y = shared_(x);
+  if (!shared_gate_.valid()) return y;
+  return y * sigmoid(place(einsum(x, param(shared_gate_), over("embed")), "residual"));
 }
 
 template <typename Product>

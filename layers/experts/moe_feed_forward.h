@@ -35,11 +35,12 @@ class MoeFeedForward final : public UnaryLayer {
     Field<double> up_limit;
     double up_offset = 0.0;
     int64_t num_shared_experts = 0;  // One FeedForward of this many times hidden_dims.
+    bool use_shared_gate = false;    // Multiplies its output by σ(x·gate) (Qwen2-MoE).
     LayerHParams layer;
     Field<WeightInit> down_init;  // For the second matrix; params_init unless set.
     FIELDS(About(model_dims, kSize), About(hidden_dims, kSize), About(num_experts, kSize),
            router_tpl, activation_tpl, use_gated_activation, use_bias, About(up_limit, kPositive),
-           up_offset, About(num_shared_experts, kNotNegative), layer, down_init)
+           up_offset, About(num_shared_experts, kNotNegative), use_shared_gate, layer, down_init)
   };
   explicit MoeFeedForward(const HParams& p);
 
@@ -52,12 +53,13 @@ class MoeFeedForward final : public UnaryLayer {
   template <typename Product>
   Tensor hidden(const Tensor& x, const Product& product) const;
   Tensor adjusted_up(Tensor up) const;
+  Tensor shared(const Tensor& x) const;
 
   HParams p_;
   ChildLayer<BaseRouter> router_;
   ChildLayer<Activation> activation_;
   ChildLayer<UnaryLayer> shared_;
-  Weight up_, gate_, down_;
+  Weight up_, gate_, down_, shared_gate_;
   Weight up_bias_, gate_bias_, down_bias_;
 };
 

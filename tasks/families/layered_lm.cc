@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/hparams/tree.h"
+#include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/embeddings/embedding_softmax.h"
 
@@ -42,6 +43,26 @@ void set_dependent_fields(Template<SequenceLayer>& attention_tpl) {
     p.value_dims_per_head = p.value_dims_per_head.get_or(p.dims_per_head.get());
     p.query_scale = p.query_scale.get_or(
         1.0 / std::sqrt(static_cast<double>(p.dims_per_head.get() + p.rope_dims)));
+  } else if (attention_tpl.holds<GatedDeltaNet::HParams>()) {
+    auto& p = attention_tpl.as<GatedDeltaNet::HParams>();
+    const int64_t heads = std::max<int64_t>(1, p.num_heads.get());
+    p.num_kv_heads = p.num_kv_heads.get_or(heads);
+    p.dims_per_head = p.dims_per_head.get_or(p.model_dims.get() / heads);
+    p.value_dims_per_head = p.value_dims_per_head.get_or(p.dims_per_head.get());
+  }
+}
+
+// The number of heads of attention, in the first layer that has any.
+void set_num_heads(LayeredLm* model) {
+  for (const TransformerBlock::HParams& layer : model->layers) {
+    const Template<SequenceLayer>& attention_tpl = layer.attention_tpl;
+    if (attention_tpl.holds<DotProductAttention::HParams>())
+      model->lm.num_heads = attention_tpl.as<DotProductAttention::HParams>().num_heads;
+    else if (attention_tpl.holds<LatentAttention::HParams>())
+      model->lm.num_heads = attention_tpl.as<LatentAttention::HParams>().num_heads;
+    else
+      continue;
+    return;
   }
 }
 
@@ -52,12 +73,8 @@ void set_equivalent_fields(LayeredLm* model) {
     for (TransformerBlock::HParams& layer : *list)
       for (auto* const each : {&layer.attention_tpl, &layer.cross_attention_tpl})
         set_dependent_fields(*each);
+  set_num_heads(model);
   TransformerLm::HParams& lm = model->lm;
-  const Template<SequenceLayer>& attention_tpl = model->layers[0].attention_tpl;
-  if (attention_tpl.holds<DotProductAttention::HParams>())
-    lm.num_heads = attention_tpl.as<DotProductAttention::HParams>().num_heads;
-  if (attention_tpl.holds<LatentAttention::HParams>())
-    lm.num_heads = attention_tpl.as<LatentAttention::HParams>().num_heads;
   if (!lm.separate_embedding_tpl.has() || !lm.softmax_tpl.holds<SharedEmbeddingSoftmax::HParams>())
     return;
   const auto& shared = lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>();

@@ -99,9 +99,9 @@ struct WindowRule {
   std::vector<std::string> layer_types;  // Where it is absent; empty: the family does not have it.
 };
 void bind_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rule);
-// layer_types, which are these where it is absent.
+// layer_types, which are these where it is absent; beside full attention there is one other type.
 void bind_layer_types(ConfigMembers& config, const LayeredLm& model,
-                      std::vector<std::string>& types);
+                      std::vector<std::string>& types, std::string_view other = kSlidingAttention);
 // Qwen: a window, if it is switched on, in the layers from max_window_layers on.
 void bind_late_windows(ConfigMembers& config, LayeredLm& model);
 // layer_types with a window in these layers.

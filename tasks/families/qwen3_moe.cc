@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3-MoE (Yang et al., 2025, arXiv 2505.09388): Qwen3 with experts in all layers, in every
 // decoder_sparse_step-th, or in those that mlp_only_layers does not list.
+#include "tasks/families/qwen3_moe.h"
+
 #include <algorithm>
 
 #include "layers/experts/moe_feed_forward.h"
-#include "tasks/families/parts.h"
 
 namespace tessera {
-namespace {
 
-// Whether each layer is dense.
-std::vector<bool> dense_layers(ConfigMembers& config, const LayeredLm& model) {
+std::vector<bool> bind_dense_layers(ConfigMembers& config, const LayeredLm& model) {
   std::vector<int64_t> listed;
   int64_t step = 1;
   std::vector<bool> dense(model.layers.size());
@@ -29,23 +28,33 @@ std::vector<bool> dense_layers(ConfigMembers& config, const LayeredLm& model) {
   return dense;
 }
 
-void bind_qwen3_experts(ConfigMembers& config, LayeredLm& model, TransformerBlock::HParams& layer) {
+MoeFeedForward::HParams& bind_qwen3_experts(ConfigMembers& config, LayeredLm& model,
+                                            TransformerBlock::HParams& layer,
+                                            const Qwen3ExpertDefaults& defaults) {
   auto& experts = config.part<MoeFeedForward::HParams>(layer.ffn_tpl, "ffn_tpl");
   experts.use_gated_activation = true;
   config.activation("hidden_act", experts.activation_tpl, "silu");
-  config.size("moe_intermediate_size", experts.hidden_dims, 768, ConfigMembers::kMostHidden);
+  config.size("moe_intermediate_size", experts.hidden_dims, defaults.width,
+              ConfigMembers::kMostHidden);
   int64_t count = experts.num_experts.get_or(1);
-  config.size("num_local_experts", count, 128);  // The name in files of transformers 5.
+  config.size("num_local_experts", count, defaults.count);  // The name in files of transformers 5.
   config.size("num_experts", count, count);
   experts.num_experts = count;
   bind_router(config, model, experts, 0.001);
+  auto& router = experts.router_tpl.as<TopKRouter::HParams>();
+  config.size("num_experts_per_tok", router.top_k, defaults.top_k);
+  config.flag("norm_topk_prob", router.normalize_weights, defaults.normalizes_weights);
+  check_top_k(config, router.top_k, experts);
+  return experts;
 }
+
+namespace {
 
 void qwen3_moe_members(ConfigMembers& config, LayeredLm& model) {
   bind_sizes(config, model);
   bind_head(config, model, false);
   bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
-  const std::vector<bool> dense = dense_layers(config, model);
+  const std::vector<bool> dense = bind_dense_layers(config, model);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     TransformerBlock::HParams& layer = model.layers[i];
     auto& attention = bind_attention(config, model, layer);
@@ -55,7 +64,7 @@ void qwen3_moe_members(ConfigMembers& config, LayeredLm& model) {
     if (dense[i]) {
       bind_gated_feed_forward(config, model, layer);
     } else {
-      bind_qwen3_experts(config, model, layer);
+      bind_qwen3_experts(config, model, layer, {});
     }
   }
   // Also where no layer is dense.

@@ -258,11 +258,11 @@ void bind_rotary_by_type(ConfigMembers& config, LayeredLm& model, RotaryDefaults
   sliding.has_scaling = false;
   full.layer_type = kFullAttention;
   const Rotary* const first_sliding = config.reads() ? nullptr : first_rotary(model, true);
-  const Rotary* const first_full = config.reads() ? nullptr : first_rotary(model, false);
-  const bool has_both = first_sliding != nullptr && first_full != nullptr;
+  const Rotary* first_full = config.reads() ? nullptr : first_rotary(model, false);
+  if (first_full == nullptr) first_full = first_sliding;  // All layers have a window.
   const bool has_own_theta = sliding.theta_name != full.theta_name;
-  if (has_both && (!has_old_form(*first_sliding, *first_full, has_own_theta) ||
-                   (!full.has_scaling && written_scaling(*first_full, 1.0)))) {
+  if (first_sliding != nullptr && (!has_old_form(*first_sliding, *first_full, has_own_theta) ||
+                                   (!full.has_scaling && written_scaling(*first_full, 1.0)))) {
     config.add("max_position_embeddings", std::to_string(first_full->max_positions.get()));
     return config.add("rope_parameters", fmt::format(R"({{"{}": {}, "{}": {}}})", kSlidingAttention,
                                                      rotary_object(*first_sliding), kFullAttention,

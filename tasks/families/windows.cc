@@ -48,15 +48,15 @@ void write_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& ru
 }  // namespace
 
 void bind_layer_types(ConfigMembers& config, const LayeredLm& model,
-                      std::vector<std::string>& types) {
+                      std::vector<std::string>& types, std::string_view other) {
   config.texts("layer_types", types, std::vector(types));
   if (types.size() != model.layers.size())
     fail("{}: layer_types has {} entries for {} layers", config.where(), types.size(),
          model.layers.size());
   for (const std::string& type : types)
-    if (type != kSlidingAttention && type != kFullAttention)
+    if (type != other && type != kFullAttention)
       fail("{}: layer_types has '{}', expected {} or {}", config.where(), type, kFullAttention,
-           kSlidingAttention);
+           other);
 }
 
 void bind_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rule) {

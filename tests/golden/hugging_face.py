@@ -2,8 +2,9 @@
 """Small random models of all families, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
 config.json, weights as safetensors (some in shards), scores.safetensors (ids and f32 logits; of
-masked models also labels, -100 where none counts) and gradients/ (of the mean loss of the labels, or
-of the next token, in the form of a model). `hugging_face.py NAME...` rewrites only those.
+masked models also labels, -100 where none counts; of linear attention also spread_of_forms()) and
+gradients/ (of the mean loss of the labels, or of the next token, in the form of a model).
+`hugging_face.py NAME...` rewrites only those.
 
 quantised/<name>/ has files with quantised weights, and in dequantised.safetensors the weights that
 `transformers` makes of them; a model has scores.safetensors, too.
@@ -23,6 +24,7 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
                           AutoModelForSeq2SeqLM, FineGrainedFP8Config, Mxfp4Config)
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+from transformers.models.qwen3_next import modeling_qwen3_next
 from transformers.quantizers import quantizer_finegrained_fp8
 
 HERE = pathlib.Path(__file__).parent / "hugging_face"
@@ -78,20 +80,45 @@ def as_arguments(scores):
     return {"input_ids": scores["encoder_ids"].long(), "decoder_input_ids": scores["ids"].long()}
 
 
+def in_f32(folder, scores):
+    """The model with gradients, and its logits."""
+    model_type = AutoConfig.from_pretrained(folder).model_type
+    model = auto_model(model_type).from_pretrained(folder, dtype=torch.float32,
+                                                   attn_implementation="eager").eval()
+    result = model(**as_arguments(scores), labels=scores["labels"])
+    result.loss.backward()
+    return model, result.logits.detach().contiguous()
+
+
+def spread_of_forms(folder, scores):
+    """The largest difference of logits, and of gradients, between linear attention in chunks and
+    token by token, relative to the largest element."""
+    def distance(a, b):
+        return ((a - b).abs().max() / a.abs().max()).item()
+
+    model, logits = in_f32(folder, scores)
+    chunked = modeling_qwen3_next.torch_chunk_gated_delta_rule
+    modeling_qwen3_next.torch_chunk_gated_delta_rule = (
+        modeling_qwen3_next.torch_recurrent_gated_delta_rule)
+    other, other_logits = in_f32(folder, scores)
+    modeling_qwen3_next.torch_chunk_gated_delta_rule = chunked
+    return torch.tensor([distance(logits, other_logits), max(
+        distance(a.grad, b.grad) for a, b in zip(model.parameters(), other.parameters()))])
+
+
 def save_scores(folder):
     """Logits and gradients in f32, from the weights as saved."""
     config = AutoConfig.from_pretrained(folder)
-    model = auto_model(config.model_type).from_pretrained(folder, dtype=torch.float32,
-                                                          attn_implementation="eager").eval()
     scores = batch(config)
-    result = model(**as_arguments(scores), labels=scores["labels"])
-    result.loss.backward()
+    model, logits = in_f32(folder, scores)
+    if config.model_type == "qwen3_next":
+        scores["spread"] = spread_of_forms(folder, scores)
     if "encoder_ids" in scores:
         scores["generated"] = model.generate(scores["encoder_ids"], do_sample=False,
                                              max_new_tokens=12, use_cache=False)
     if config.model_type not in MASKED:
         del scores["labels"]
-    save_file(scores | {"logits": result.logits.detach().contiguous()},
+    save_file(scores | {"logits": logits},
               folder / "scores.safetensors")
     for weight in model.parameters():
         weight.data = weight.grad
@@ -179,6 +206,12 @@ MODELS = {
     "qwen3_moe_scores": (like_llama("qwen3_moe", num_hidden_layers=3, num_key_value_heads=2,
                                     head_dim=4, moe_intermediate_size=8, num_experts=4,
                                     num_experts_per_tok=3, decoder_sparse_step=2), F32, "1GB"),
+    "qwen3_next": (like_llama(
+        "qwen3_next", hidden_size=8, num_hidden_layers=4, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=1, intermediate_size=6, moe_intermediate_size=4, mlp_only_layers=[1],
+        shared_expert_intermediate_size=8, num_experts=3, num_experts_per_tok=2,
+        linear_key_head_dim=5, linear_value_head_dim=3, linear_num_key_heads=2,
+        linear_num_value_heads=6), F32, "1GB"),
     "qwen3_yarn": (like_llama("qwen3", num_key_value_heads=2, head_dim=8, rope_parameters=rope(
         "yarn", 1e4, factor=4.0, original_max_position_embeddings=16)), F32, "1GB"),
     "olmo2": (like_llama("olmo2", num_key_value_heads=2), F32, "1GB"),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
@@ -93,6 +94,11 @@ const std::vector<Removal> kRemovals = {
      [](Block& b) {
        auto& experts = b.ffn_tpl.as<MoeFeedForward::HParams>();
        experts.activation_tpl.as<Swish::HParams>().slope = 1.0;
+     }},
+    {"qwen3_next", "the delta rule",
+     [](Block& b) {
+       if (b.attention_tpl.holds<GatedDeltaNet::HParams>())
+         b.attention_tpl.as<GatedDeltaNet::HParams>().use_delta_rule = false;
      }},
     {"bert", "attention to later tokens", [](Block& b) { attention_in(b).causal = true; }},
     {"bert_odd", "the epsilon of norms",

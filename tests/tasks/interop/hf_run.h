@@ -71,6 +71,9 @@ struct HfScores {
   std::vector<std::vector<int32_t>> ids;
   std::vector<std::vector<int32_t>> labels;  // None: the next tokens.
   std::vector<float> logits;
+  // The largest difference between the library's two forms of linear attention, relative to the
+  // largest element: of logits, and of gradients of a weight.
+  std::vector<float> spread = {0.0f, 0.0f};
   std::vector<std::vector<int32_t>> encoder_ids, generated;  // Empty without an encoder.
 };
 HfScores read_scores(const std::filesystem::path& directory);

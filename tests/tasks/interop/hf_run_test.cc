@@ -279,8 +279,8 @@ HfScores read_scores(const fs::path& directory) {
   for (const SafetensorsTensor& tensor : file.header().tensors) {
     std::vector<float> values(static_cast<size_t>(tensor.elements()));
     file.read(tensor, 0, values);
-    if (tensor.name == "logits") {
-      scores.logits = values;
+    if (tensor.name == "logits" || tensor.name == "spread") {
+      (tensor.name == "logits" ? scores.logits : scores.spread) = values;
       continue;
     }
     Rows& rows = tensor.name == "ids"           ? scores.ids
