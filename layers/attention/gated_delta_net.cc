@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/graph/rules.h"
 #include "core/graph/trace.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -26,9 +27,16 @@ namespace {
 constexpr std::string_view kByHead = "attention";  // The role of queries, keys and values.
 constexpr double kLengthEpsilon = 1e-6;            // Added to the squared length of a key.
 
-// x["batch seq kv_heads group …"] -> ["batch seq heads …"].
+// x["batch seq …"] with all tokens of a row on each device.
+Tensor with_whole_rows(const Tensor& x) {
+  Type type = apply_rules(traced_rules().activations, traced_mesh(), x.type(), kByHead);
+  type.axes[1].split.clear();
+  return reshard(x, type);
+}
+
+// x["batch seq kv_heads group …"] -> ["batch seq heads …"], with whole rows.
 Tensor by_head(const Tensor& x) {
-  return place(merge_axes(x, "kv_heads", "group", "heads"), kByHead);
+  return with_whole_rows(merge_axes(x, "kv_heads", "group", "heads"));
 }
 
 // x / |x| over key_dim.
@@ -113,13 +121,13 @@ Tensor GatedDeltaNet::convolved(const Tensor& x, const Channel& channel,
   const Tensor projected =
       save_for_backward(place(product(x, param(channel.matrix), over("embed"))),
                         fmt::format("{}_proj", channel.name));
-  const Tensor in = place(projected, kByHead);
+  const Tensor in = with_whole_rows(projected);
   const int64_t seq = in.size("seq"), width = p_.conv_width;
   const Tensor all = with_history(in, channel.name);
   const std::vector<Tensor> taps = unbind(param_like(channel.kernel, in), "kernel");
   Tensor ids, all_ids;  // Above 0, the id of what is before the sequence.
   if (segment_ids.valid()) {
-    ids = place(segment_ids, kByHead) + constant(1.0, DType::kI32);
+    ids = with_whole_rows(segment_ids) + constant(1.0, DType::kI32);
     all_ids = pad(ids, "seq", width - 1, 0);
   }
   Tensor sum;
@@ -150,7 +158,7 @@ Tensor GatedDeltaNet::recurred(const Tensor& q, const Tensor& k, const Tensor& v
     return linear_recurrence(
                q, k, v, log_decay, beta,
                {.delta = p_.use_delta_rule,
-                .segment_ids = segment_ids.valid() ? place(segment_ids, kByHead) : Tensor()})
+                .segment_ids = segment_ids.valid() ? with_whole_rows(segment_ids) : Tensor()})
         .out;
   // Padding leaves the state as it is.
   log_decay = mask(log_decay, cache->token_mask(q));

@@ -13,8 +13,8 @@ namespace tessera {
 // With q, k and v projections of x, each after a short causal convolution of every channel and
 // SiLU, q and k of length 1, and a decay and a step size from x for each head, the output is
 // norm(linear_recurrence(q/√key_dim, k, v))·silu(gate), projected. Tokens see those before them in
-// their segment. The sequence may not be split; rules of the role "attention" can exchange its
-// split for one of the heads.
+// their segment. A sequence that is split is gathered; rules of the role "attention" can exchange
+// its split for one of the heads.
 class GatedDeltaNet final : public SequenceLayer {
  public:
   struct HParams {

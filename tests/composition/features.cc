@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/feed_forward/head_transform.h"
 #include "tests/composition/recorded_gradient.h"
@@ -19,6 +20,16 @@ void set_mla(ModelParts& m, Chance& chance) {
       .kv_lora_rank = 12, .dims_per_head = 4, .value_dims_per_head = 4, .rope_dims = 2};
   if (chance.coin()) latent.q_lora_rank = 12;
   m.other_attention = latent;
+}
+
+// Keys and outputs near 0, of which the norms would enlarge rounding errors, are rare.
+void set_delta_net(ModelParts& m, Chance& chance) {
+  m.other_attention = GatedDeltaNet::HParams{.num_kv_heads = m.sizes.heads / (1 + chance.below(2)),
+                                             .dims_per_head = 6,
+                                             .value_dims_per_head = 4,
+                                             .conv_width = 1 + chance.below(4),
+                                             .use_delta_rule = !chance.one_in(4),
+                                             .norm_epsilon = 1e-2};
 }
 
 void set_biases(ModelParts& m, Chance&) { m.attention.use_bias = m.dense.use_bias = true; }
@@ -136,6 +147,11 @@ void set_expert_biases(ModelParts& m, Chance& chance) {
   m.experts.up_offset = 1.0;
 }
 
+void set_shared_experts(ModelParts& m, Chance& chance) {
+  m.experts.num_shared_experts = 1;
+  m.experts.use_shared_gate = chance.coin();
+}
+
 void set_groups(ModelParts& m, Chance& chance) {
   m.router.num_groups = 2;
   m.router.top_groups = m.router.top_k > m.sizes.experts / 2 || chance.coin() ? 2 : 1;
@@ -237,6 +253,8 @@ const std::vector<Feature> kFeatures = {
     {"mqa", "heads", "", [](Parts& m, Any&) { m.attention.num_kv_heads = 1; }},
     {"fused_qkv", "heads", "", [](Parts& m, Any&) { m.attention.combine_qkv = true; }},
     {"mla", "heads", "", set_mla},
+    {"delta_net", "heads", "", set_delta_net},
+    {"output_gate", "", "", [](Parts& m, Any&) { m.attention.use_output_gate = true; }},
     {"qk_norm", "qk_norm", "", set_qk_norm},
     {"heads_norm", "qk_norm", "", set_heads_norm},
     {"window", "", "", [](Parts& m, Any& c) { m.attention.window = 1 + c.below(m.sizes.seq); }},
@@ -266,7 +284,7 @@ const std::vector<Feature> kFeatures = {
     {"experts", "experts", "", set_experts},
     {"capacity", "experts", "", set_capacity},
     {"expert_choice", "experts", "", set_expert_choice},
-    {"shared_experts", "", "experts", [](Parts& m, Any&) { m.experts.num_shared_experts = 1; }},
+    {"shared_experts", "", "experts", set_shared_experts},
     {"aux_losses", "", "experts", set_aux_losses},
     {"router_groups", "", "experts", set_groups},
     {"expert_biases", "", "experts", set_expert_biases},
