@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/devices/cpu/linear_recurrence.h"
 #include "core/devices/cpu/registry.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,42 +16,6 @@
 #include <hwy/highway.h>
 
 #include "core/devices/cpu/gemm/register_tile-inl.h"
-
-#ifndef TESSERA_LINEAR_RECURRENCE_ONCE  // Not once for each target.
-#define TESSERA_LINEAR_RECURRENCE_ONCE
-namespace tessera {
-namespace {
-
-struct RecurrenceShape {
-  DType dtype = DType::kF32;
-  bool delta = false, gradient = false;
-  int64_t batch = 0, seq = 0, heads = 0, key_dim = 0, value_dim = 0;
-
-  int64_t chunks() const { return (seq + kRecurrenceChunk - 1) / kRecurrenceChunk; }
-  // Floats from row to row of each matrix in scratch memory: an odd number of cache lines, so that
-  // few rows share a set of the L1 cache.
-  int64_t stride() const {
-    return padded_floats(std::max({key_dim, value_dim, kRecurrenceChunk})) | 16;
-  }
-  int64_t scratch_floats() const {
-    const int64_t rows = gradient ? 16 * kRecurrenceChunk + (2 + chunks()) * key_dim + 2 * value_dim
-                                  : 9 * kRecurrenceChunk + 2 * key_dim;
-    return rows * stride();
-  }
-};
-
-// What a node does not have is null.
-struct RecurrenceArgs {
-  const void *query = nullptr, *key = nullptr, *value = nullptr, *d_out = nullptr;
-  const float *log_decay = nullptr, *beta = nullptr, *state = nullptr, *d_last_state = nullptr;
-  const int32_t* segments = nullptr;
-  void *out = nullptr, *d_query = nullptr, *d_key = nullptr, *d_value = nullptr;
-  float *last_state = nullptr, *d_log_decay = nullptr, *d_beta = nullptr, *d_state = nullptr;
-};
-
-}  // namespace
-}  // namespace tessera
-#endif  // TESSERA_LINEAR_RECURRENCE_ONCE
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -70,6 +35,7 @@ class HeadRecurrence {
       : shape_(shape),
         args_(args),
         item_(item),
+        first_token_(item / shape.heads * shape.seq * shape.heads + item % shape.heads),
         stride_(shape.stride()),
         keys_(whole_vectors(shape.key_dim)),
         values_(whole_vectors(shape.value_dim)),
@@ -117,6 +83,7 @@ class HeadRecurrence {
       advance(state, state + state_floats);
     }
     read_state(args_.d_last_state, d_state_);
+    ahead_ = -kRecurrenceChunk;
     for (int64_t chunk = shape_.chunks(); chunk-- > 0;) {
       const float* const state = states_ + chunk * state_floats;
       read_chunk(chunk);
@@ -148,6 +115,13 @@ class HeadRecurrence {
   void multiply(int64_t rows, int64_t columns, int64_t depth, Factor left, const float* right,
                 float* to) const {
     small_gemm<kAdd>(rows, columns, depth, left, {right, stride_}, to, stride_);
+  }
+  // Computes left·right for the blocks that have elements of the lower triangle.
+  void multiply_lower(int64_t depth, const float* left, const float* right, float* to) const {
+    for (int64_t i = 0; i < count_; i += kTriangleRows) {
+      const int64_t end = std::min(count_, i + kTriangleRows);
+      multiply<false>(end - i, whole_vectors(end), depth, rows(at(left, i)), right, at(to, i));
+    }
   }
   // Add a lower triangular matrix, or its transpose, times `right`, without most of the zeros.
   void add_lower(const float* lower, const float* right, int64_t columns, float* to) const {
@@ -198,13 +172,13 @@ class HeadRecurrence {
   }
 
   // The number of a token of the chunk among those of all heads.
-  int64_t token(int64_t i) const {
-    const int64_t batch = item_ / shape_.heads, head = item_ % shape_.heads;
-    return (batch * shape_.seq + first_ + i) * shape_.heads + head;
-  }
+  int64_t token(int64_t i) const { return first_token_ + (first_ + i) * shape_.heads; }
+  // Prefetches the chunk that is read next, whose rows are far from each other.
   void read_rows(const void* from, int64_t width, float* to) const {
     for_each(count_, width, [&](int64_t i, int64_t j) HWY_ATTR {
-      store(load(static_cast<const T*>(from) + token(i) * width + j, width - j), at(to, i, j));
+      const T* const row = static_cast<const T*>(from) + token(i) * width + j;
+      hwy::Prefetch(row + ahead_ * shape_.heads * width);
+      store(load(row, width - j), at(to, i, j));
     });
   }
   void write_rows(const float* from, int64_t width, void* to) const {
@@ -231,7 +205,6 @@ class HeadRecurrence {
     first_ = chunk * kRecurrenceChunk;
     count_ = std::min(kRecurrenceChunk, shape_.seq - first_);
     steps_ = whole_vectors(count_);
-    read_rows(args_.query, shape_.key_dim, query_);
     read_rows(args_.key, shape_.key_dim, key_);
     read_rows(args_.value, shape_.value_dim, value_);
     transpose(key_, count_, shape_.key_dim, key_columns_);
@@ -240,7 +213,8 @@ class HeadRecurrence {
 
   // Computes decay between steps, and from before the chunk; both are 0 between segments.
   void compute_decay() {
-    HWY_ALIGN float sums[kRecurrenceChunk] = {};
+    // A sum is in two parts, so that differences of large sums are exact.
+    HWY_ALIGN float sums[kRecurrenceChunk] = {}, rests[kRecurrenceChunk] = {};
     HWY_ALIGN int32_t segments[kRecurrenceChunk] = {};
     int32_t before = 0;
     if (args_.segments != nullptr) {
@@ -248,10 +222,12 @@ class HeadRecurrence {
       before = row[std::max<int64_t>(0, first_ - 1)];
       std::copy_n(row + first_, count_, segments);
     }
-    float sum = 0.0f;
+    double sum = 0.0;
     for (int64_t i = 0; i < count_; ++i) {
       beta_[i] = args_.beta[token(i)];
-      sums[i] = sum += args_.log_decay[token(i)];
+      sum += static_cast<double>(args_.log_decay[token(i)]);
+      sums[i] = static_cast<float>(sum);
+      rests[i] = static_cast<float>(sum - static_cast<double>(sums[i]));
     }
     const auto same = [&](int32_t segment, int64_t j, Vec value) HWY_ATTR {
       const auto equal = hn::Eq(hn::Set(Ints(), segment), hn::Load(Ints(), segments + j));
@@ -260,7 +236,9 @@ class HeadRecurrence {
     for (int64_t j = 0; j < steps_; j += lanes())
       store(same(before, j, falling_exp(load(sums + j))), entering_ + j);
     for_each(count_, steps_, [&](int64_t i, int64_t j) HWY_ATTR {
-      const Vec decay = falling_exp(hn::Sub(splat(sums[i]), load(sums + j)));
+      const Vec difference = hn::Add(hn::Sub(splat(sums[i]), load(sums + j)),
+                                     hn::Sub(splat(rests[i]), load(rests + j)));
+      const Vec decay = falling_exp(difference);
       store(before_row(i + 1, j, same(segments[i], j, decay)), at(decay_, i, j));
     });
     to_end_ = at(decay_, count_ - 1);
@@ -279,7 +257,7 @@ class HeadRecurrence {
       std::swap(value_, unscaled_);
       return scale(count_, values_, beta_, unscaled_, added_);
     }
-    multiply<false>(count_, steps_, shape_.key_dim, rows(key_), key_columns_, products_);
+    multiply_lower(shape_.key_dim, key_, key_columns_, products_);
     for_each(count_, steps_, [&](int64_t i, int64_t j) HWY_ATTR {
       const Vec decayed = hn::Mul(load(at(products_, i, j)), load(at(decay_, i, j)));
       store(before_row(i, j, hn::Neg(decayed)), at(products_, i, j));
@@ -302,9 +280,11 @@ class HeadRecurrence {
   }
 
   void compute_scores() {
-    multiply<false>(count_, steps_, shape_.key_dim, rows(query_), key_columns_, scores_);
+    read_rows(args_.query, shape_.key_dim, query_);
+    multiply_lower(shape_.key_dim, query_, key_columns_, scores_);
     for_each(count_, steps_, [&](int64_t i, int64_t j) HWY_ATTR {
-      store(hn::Mul(load(at(scores_, i, j)), load(at(decay_, i, j))), at(scores_, i, j));
+      const Vec decayed = hn::Mul(load(at(scores_, i, j)), load(at(decay_, i, j)));
+      store(before_row(i + 1, j, decayed), at(scores_, i, j));
     });
   }
 
@@ -329,10 +309,8 @@ class HeadRecurrence {
       d_end_ += whole_ * dot(at(state, i), at(d_state_, i), shape_.value_dim);
     compute_d_added();
     transpose(added_, count_, shape_.value_dim, added_columns_);
-    multiply<false>(count_, steps_, shape_.value_dim, rows(d_out_), added_columns_, d_scores_);
-    if (shape_.delta)
-      multiply<false>(count_, steps_, shape_.value_dim, rows(d_value_), added_columns_,
-                      d_products_);
+    multiply_lower(shape_.value_dim, d_out_, added_columns_, d_scores_);
+    if (shape_.delta) multiply_lower(shape_.value_dim, d_value_, added_columns_, d_products_);
     differentiate_pairs();
     differentiate_state(state);
     add_lower(d_scores_, key_, keys_, d_query_);
@@ -356,7 +334,7 @@ class HeadRecurrence {
   void compute_d_added() {
     multiply<false>(count_, values_, shape_.key_dim, rows(key_), d_state_, d_added_);
     scale(count_, values_, to_end_, d_added_);
-    for (int64_t i = 0; i < count_; ++i) {
+    for (int64_t i = 0; i + 1 < count_; ++i) {
       const float kept = dot(at(added_, i), at(d_added_, i), shape_.value_dim);
       d_sums_[i] -= kept;
       d_end_ += kept;
@@ -381,13 +359,14 @@ class HeadRecurrence {
     for (int64_t i = 0; i < count_; ++i) {
       Vec row = splat(0.0f);
       for (int64_t j = 0; j < steps_; j += lanes()) {
-        const Vec decay = load(at(decay_, i, j)), d_score = load(at(d_scores_, i, j));
-        Vec pair = hn::Mul(d_score, load(at(scores_, i, j)));
+        const Vec decay = load(at(decay_, i, j));
+        const Vec d_score = before_row(i + 1, j, load(at(d_scores_, i, j)));
+        Vec pair = before_row(i, j, hn::Mul(d_score, load(at(scores_, i, j))));
         store(hn::Mul(d_score, decay), at(d_scores_, i, j));
         if (shape_.delta) {
-          const Vec d_product = load(at(d_products_, i, j));
+          const Vec d_product = before_row(i, j, load(at(d_products_, i, j)));
           pair = hn::MulAdd(d_product, load(at(products_, i, j)), pair);
-          store(before_row(i, j, hn::Neg(hn::Mul(d_product, decay))), at(d_products_, i, j));
+          store(hn::Neg(hn::Mul(d_product, decay)), at(d_products_, i, j));
         }
         row = hn::Add(row, pair);
         store(hn::Sub(load(d_sums_ + j), pair), d_sums_ + j);
@@ -457,11 +436,13 @@ class HeadRecurrence {
 
   const RecurrenceShape& shape_;
   const RecurrenceArgs& args_;
-  int64_t item_, stride_, keys_, values_;  // Widths of rows of keys and values: whole vectors.
-  float* next_;                            // Scratch memory that is not taken yet.
+  int64_t item_, first_token_, stride_;
+  int64_t keys_, values_;  // key_dim and value_dim in whole vectors.
+  float* next_;            // Scratch memory that is not taken yet.
 
   // A chunk: its first token, its number of tokens, and that in whole vectors.
   int64_t first_ = 0, count_ = 0, steps_ = 0;
+  int64_t ahead_ = kRecurrenceChunk;  // From a token to that of the chunk that is read next.
   float *query_, *key_, *value_, *key_columns_, *decay_;
   float* scores_;                  // Decayed products of queries and keys.
   float* products_;                // The negative of decayed products of keys and earlier keys.
