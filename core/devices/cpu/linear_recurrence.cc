@@ -456,9 +456,10 @@ class HeadRecurrence {
   float *d_out_ = nullptr, *d_added_ = nullptr, *d_value_ = nullptr, *d_scores_ = nullptr,
         *d_products_ = nullptr, *d_query_ = nullptr, *d_key_ = nullptr, *d_state_ = nullptr,
         *state_columns_ = nullptr, *added_columns_ = nullptr;
-  HWY_ALIGN float d_sums_[kRecurrenceChunk] = {};  // Of sums of log_decay from the chunk's start.
-  float d_end_ = 0.0f;                             // Of the sum of the whole chunk, besides.
-  float* states_;                                  // The state, or those before all chunks.
+  // Cotangents of the sums of log_decay from the start of the chunk, and more for the last sum.
+  HWY_ALIGN float d_sums_[kRecurrenceChunk] = {};
+  float d_end_ = 0.0f;
+  float* states_;  // The state, or those before all chunks.
 };
 
 template <typename T>

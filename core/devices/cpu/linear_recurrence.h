@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct RecurrenceShape {
-  DType dtype = DType::kF32;  // Of queries, keys and values: f32 or bf16.
+  DType dtype = DType::kF32;  // Queries, keys and values are f32 or bf16.
   bool delta = false, gradient = false;
   int64_t batch = 0, seq = 0, heads = 0, key_dim = 0, value_dim = 0;
 
