@@ -95,20 +95,25 @@ TEST_CASE("linear recurrences with strong and no decay, and beta of 0 and 2, sta
   REQUIRE(kernel_mismatch(trial.graph(), check) == "");
 }
 
+// Applies the op to a part of q, k, v, log_decay and beta along an axis.
+LinearRecurrence of_part(const std::vector<Tensor>& in, std::string_view axis, int64_t begin,
+                         int64_t end, const LinearRecurrenceOptions& options) {
+  std::vector<Tensor> x;
+  for (const Tensor& each : {in[0], unit_keys(in[1]), in[2], neg(square(in[3])), sigmoid(in[4])})
+    x.push_back(slice(each, axis, begin, end));
+  return linear_recurrence(x[0], x[1], x[2], x[3], x[4], options);
+}
+
 TEST_CASE("a sequence in two calls, with the state handed over, gives the results of one") {
   const int first = GENERATE(1, 64, 77, 199);
   const bool delta = GENERATE(false, true);
   CAPTURE(first, delta);
   Trial trial({}, types_of("f32", {200, 20, 12}));
-  const std::vector<Tensor>& in = trial.inputs();
-  const std::vector<Tensor> operands = {in[0], unit_keys(in[1]), in[2], neg(square(in[3])),
-                                        sigmoid(in[4])};
   const auto part = [&](int64_t begin, int64_t end, const Tensor& state) {
-    std::vector<Tensor> x;
-    for (const Tensor& each : operands) x.push_back(slice(each, "seq", begin, end));
-    return linear_recurrence(x[0], x[1], x[2], x[3], x[4], {.delta = delta, .state = state});
+    return of_part(trial.inputs(), "seq", begin, end, {.delta = delta, .state = state});
   };
-  const LinearRecurrence whole = part(0, 200, in[6]), before = part(0, first, in[6]),
+  const Tensor& state = trial.inputs()[6];
+  const LinearRecurrence whole = part(0, 200, state), before = part(0, first, state),
                          after = part(first, 200, before.state);
   output("whole", whole.out);
   output("whole state", whole.state);
@@ -118,6 +123,21 @@ TEST_CASE("a sequence in two calls, with the state handed over, gives the result
   const auto is_near = [](double x, double y) { return std::abs(x - y) < 2e-5; };
   REQUIRE(std::ranges::equal(results["whole"], results["parts"], is_near));
   REQUIRE(std::ranges::equal(results["whole state"], results["state of parts"], is_near));
+}
+
+TEST_CASE("the bits of a linear recurrence do not depend on other rows and heads") {
+  const int seq = GENERATE(1, 90);
+  const std::string axis = GENERATE("batch", "heads");
+  CAPTURE(seq, axis);
+  Trial trial({}, types_of("bf16", {seq, 20, 12}));
+  const Tensor& state = trial.inputs()[6];
+  const LinearRecurrence all = of_part(trial.inputs(), "seq", 0, seq, {.state = state}),
+                         one = of_part(trial.inputs(), axis, 1, 2,
+                                       {.state = slice(state, axis, 1, 2)});
+  output("one of all", slice(all.out, axis, 1, 2));
+  output("one", one.out);
+  auto results = run_on_cpu(trial.graph(), random_inputs(trial.graph(), 3), *make_cpu_device(2));
+  REQUIRE(results["one of all"] == results["one"]);
 }
 
 }  // namespace
