@@ -7,11 +7,11 @@
 #include <cmath>
 #include <utility>
 
-#include "core/devices/cpu/linear_recurrence.h"
+#include "core/devices/cpu/recurrence/linear_recurrence.h"
 #include "core/devices/cpu/registry.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/devices/cpu/linear_recurrence.cc"
+#define HWY_TARGET_INCLUDE "core/devices/cpu/recurrence/linear_recurrence.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
