@@ -16,6 +16,7 @@
 #include "core/ops/fp8.h"
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
+#include "core/ops/linear_recurrence.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
@@ -35,6 +36,18 @@ BenchCase attention_case(const std::string& dtype, const BenchAttention& s) {
           [window = s.window](const Tensors& in) {
             attention(in[0], in[1], in[2], {.scale = 0.125, .window = window});
           }};
+}
+
+// With the delta rule.
+BenchCase recurrence_case(const std::string& dtype, const BenchRecurrence& s) {
+  const std::string tokens = fmt::format("batch={} seq={} heads={}", s.batch, s.seq, s.heads);
+  const std::string key = fmt::format("{}[\"{} key_dim={}\"]", dtype, tokens, s.key_dim);
+  const std::string gate = fmt::format("f32[\"{}\"]", tokens);
+  return {
+      fmt::format("linear_recurrence/{}/b{}/s{}/h{}/k{}/v{}", dtype, s.batch, s.seq, s.heads,
+                  s.key_dim, s.value_dim),
+      {key, key, fmt::format("{}[\"{} value_dim={}\"]", dtype, tokens, s.value_dim), gate, gate},
+      [](const Tensors& in) { linear_recurrence(in[0], in[1], in[2], in[3], in[4]); }};
 }
 
 // Adds ops on the activations between products.
@@ -111,6 +124,7 @@ std::vector<BenchCase> bench_cases(const BenchSizes& s) {
   std::vector<BenchCase> cases;
   for (const std::string dtype : {"f32", "bf16"}) {
     for (const BenchAttention& each : s.attention) cases.push_back(attention_case(dtype, each));
+    for (const BenchRecurrence& each : s.recurrences) cases.push_back(recurrence_case(dtype, each));
     add_activation_cases(cases, dtype, s);
     add_products(cases, dtype, s);
     cases.push_back({"cross_entropy/" + dtype,

@@ -18,6 +18,10 @@ struct BenchAttention {
   int64_t window = 0;  // 0: none.
 };
 
+struct BenchRecurrence {
+  int64_t batch = 1, seq = 1, heads = 1, key_dim = 1, value_dim = 1;
+};
+
 // A matrix product x["tokens inputs"] · w["inputs outputs"].
 struct BenchProduct {
   int64_t tokens = 1, inputs = 1, outputs = 1;
@@ -30,6 +34,7 @@ struct BenchSizes {
   int64_t routed_rows = 4096, experts = 8, expert_embed = 256, expert_mlp = 1024;
   std::vector<BenchAttention> attention = {
       {8, 256, 8, 8, 32}, {4, 512, 12, 12, 64}, {1, 2048, 16, 4, 128}, {1, 2048, 16, 4, 128, 512}};
+  std::vector<BenchRecurrence> recurrences = {{1, 2048, 8, 128, 128}};
   std::vector<BenchProduct> products = {};
 };
 

@@ -299,6 +299,7 @@ BenchSizes bench_sizes(bool tiny) {
     sizes.batch = 1, sizes.seq = 8, sizes.embed = 64, sizes.vocab = 50, sizes.loss_rows = 8;
     sizes.weights = 512, sizes.routed_rows = 32, sizes.experts = 4, sizes.expert_embed = 16;
     sizes.expert_mlp = 32, sizes.attention = {{1, 16, 2, 1, 16}}, sizes.products = {{40, 16, 24}};
+    sizes.recurrences = {{1, 16, 2, 16, 16}};
     return sizes;
   }
   sizes.batch = 64, sizes.seq = 1024, sizes.embed = 2048, sizes.vocab = 50304;

@@ -37,7 +37,8 @@ BenchSizes sizes_of(CalibrationSize size) {
             .experts = 4,
             .expert_embed = 32,
             .expert_mlp = 64,
-            .attention = {{1, 32, 2, 2, 16}, {1, 32, 2, 2, 32}}};
+            .attention = {{1, 32, 2, 2, 16}, {1, 32, 2, 2, 32}},
+            .recurrences = {{1, 32, 2, 16, 16}}};
   return {.batch = 8,
           .seq = 256,
           .embed = 256,
@@ -48,8 +49,11 @@ BenchSizes sizes_of(CalibrationSize size) {
           .experts = 8,
           .expert_embed = 256,
           .expert_mlp = 512,
-          .attention = {
-              {4, 256, 4, 4, 32}, {4, 256, 4, 4, 64}, {2, 512, 4, 4, 64}, {2, 256, 4, 2, 128}}};
+          .attention = {{4, 256, 4, 4, 32},
+                        {4, 256, 4, 4, 64},
+                        {2, 512, 4, 4, 64},
+                        {2, 256, 4, 2, 128}},
+          .recurrences = {{2, 256, 4, 64, 64}}};
 }
 
 // Cases on x["row embed"] and an equal y. Data movement is priced by its bytes alone.
