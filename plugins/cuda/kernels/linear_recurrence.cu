@@ -45,9 +45,7 @@ __device__ bool begins(const RecurrenceParameters& p, int64_t batch, int token) 
 
 // Sums over the threads of a warp whose numbers differ in bits from `low` to below `high`.
 __device__ float sum_of_bits(float x, int low, int high) {
-#pragma unroll
-  for (int bit = 1; bit < 32; bit *= 2)
-    if (bit >= low && bit < high) x += __shfl_xor_sync(0xffffffffu, x, bit);
+  for (int bit = low; bit < high; bit *= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
   return x;
 }
 
@@ -58,10 +56,9 @@ class Block {
       : p(parameters),
         gates(shared),
         head(blockIdx.x / p.of.groups),
-        group(static_cast<int>(blockIdx.x - head * p.of.groups)),
-        lane(static_cast<int>(threadIdx.x) & (p.of.lanes - 1)),
-        line(static_cast<int>(threadIdx.x) / p.of.lanes),
-        first_line(group * p.of.lines),
+        lane(thread % p.of.lanes),
+        line(thread / p.of.lanes),
+        first_line(static_cast<int>(blockIdx.x % p.of.groups) * p.of.lines),
         width(min(p.of.lines, p.of.outer - first_line)) {}
 
   __device__ void move_to(int token) {
@@ -69,7 +66,7 @@ class Block {
     count = min(p.of.tokens, p.seq - token);
     const int64_t batch = head / p.heads;
     row = (batch * p.seq + token) * p.heads + (head - batch * p.heads);
-    for (int t = static_cast<int>(threadIdx.x); t < count; t += static_cast<int>(blockDim.x)) {
+    for (int t = thread; t < count; t += threads) {
       gates.beta[t] = p.beta[row + t * p.heads];
       gates.decay[t] = begins(p, batch, token + t) ? 0.0f : expf(p.log_decay[row + t * p.heads]);
     }
@@ -107,29 +104,29 @@ class Block {
   // Sums over all lines in two steps, with a barrier between them.
   __device__ void sum_lines(int t, float x) const {
     x = sum_of_bits(x, p.of.lanes, 32);
-    if (threadIdx.x % 32 == 0) gates.sums[t * kWarps + threadIdx.x / 32] = x;
+    if (thread % 32 == 0) gates.sums[t * kWarps + thread / 32] = x;
   }
   __device__ float summed(int t) const {
     float sum = 0.0f;
-    for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp)
-      sum += gates.sums[t * kWarps + warp];
+    for (int warp = 0; warp < threads / 32; ++warp) sum += gates.sums[t * kWarps + warp];
     return sum;
   }
   __device__ void store_sums(float* parts, bool adds) const {
     parts += int64_t{blockIdx.x} * p.seq + first;
-    for (int t = static_cast<int>(threadIdx.x); t < count; t += static_cast<int>(blockDim.x))
+    for (int t = thread; t < count; t += threads)
       parts[t] = adds ? parts[t] + summed(t) : summed(t);
   }
 
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const RecurrenceParameters& p;
   Gates& gates;
   const int64_t head;  // Counted over the batch.
-  const int group, lane, line, first_line, width;
+  const int lane, line, first_line, width;
   int first = 0, count = 0;
-  int64_t row = 0;  // Of the first token.
+  int64_t row = 0;  // The first token's.
 
  private:
-  // Rows of `width` elements become rows of `padded`, with zeros.
+  // Reads rows of `elements` as rows of `padded`, with zeros behind.
   template <typename T>
   __device__ void load_rows(const T* x, int stride, int elements, int padded, float* to,
                             int pitch) const {
@@ -142,26 +139,27 @@ class Block {
   template <typename T, int kPack>
   __device__ void load_packs(const T* x, int stride, int elements, int padded, float* to,
                              int pitch) const {
-    const int packs = padded / kPack;
-    for (int i = static_cast<int>(threadIdx.x); i < count * packs; i += blockDim.x) {
-      const int t = i / packs, column = (i - t * packs) * kPack;
+    for_packs<kPack>(padded, [&](int t, int column) {
       float value[kPack] = {};
       if (column < elements) load_vector(x + t * p.heads * stride + column, value);
       float* const at = to + t * pitch + column / kHeld * kPart + column % kHeld;
 #pragma unroll
       for (int e = 0; e < kPack; ++e) at[e] = value[e];
-    }
+    });
   }
   template <typename T, int kPack>
   __device__ void store_packs(const OuterTile& from, T* y) const {
-    const int packs = width / kPack;
-    for (int i = static_cast<int>(threadIdx.x); i < count * packs; i += blockDim.x) {
-      const int t = i / packs, column = (i - t * packs) * kPack;
+    for_packs<kPack>(width, [&](int t, int column) {
       float value[kPack];
 #pragma unroll
       for (int e = 0; e < kPack; ++e) value[e] = from.x[t * p.of.lines + column + e];
       store_vector(y + t * p.heads * p.of.outer + column, value);
-    }
+    });
+  }
+  template <int kPack, typename F>
+  __device__ void for_packs(int elements, F f) const {
+    const int packs = elements / kPack;
+    for (int i = thread; i < count * packs; i += threads) f(i / packs, i % packs * kPack);
   }
 };
 

@@ -90,13 +90,13 @@ TEST_CASE("linear_recurrence of every size agrees with its decomposition on the 
     RecurrenceTrial trial(dtype, s);
     trial.trace(s.seq % 2 == 1, s.heads > 1, s.seq < 20, s.seq < 18);
     const double length = std::sqrt(s.key_dim);
-    REQUIRE(kernel_mismatch(trial.graph(),
-                            {.max_integer = 2,
-                             .spread = 1.0 / length,  // Of keys, so that their length is about 1.
-                             .given = {{"u", chosen(s, {-0.1, -0.01, -1.0, 0.0, -0.3})},
-                                       {"v", chosen(s, {0.5, 1.0, 0.1})}},
-                             .device = devices.gpu.get(),
-                             .offset = offset}) == "");
+    REQUIRE(
+        kernel_mismatch(trial.graph(), {.max_integer = 2,
+                                        .spread = 1.0 / length,  // Keys have a length of about 1.
+                                        .given = {{"u", chosen(s, {-0.1, -0.01, -1.0, 0.0, -0.3})},
+                                                  {"v", chosen(s, {0.5, 1.0, 0.1})}},
+                                        .device = devices.gpu.get(),
+                                        .offset = offset}) == "");
   }
 }
 
