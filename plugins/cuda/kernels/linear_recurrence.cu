@@ -358,18 +358,18 @@ __device__ void recurrence_gates(const RecurrenceParameters& p) {
   float later =
       p.final_cotangent == nullptr ? 0.0f : sum_of_groups(p.last_parts, head, p.beta_groups, 1, 0);
   for (int first = (p.seq - 1) / 32 * 32; first >= 0; first -= 32) {
-    const int token = first + lane;
+    const int token = first + 31 - lane;
     const bool exists = token < p.seq;
     float sum = exists ? sum_of_groups(p.decay_parts, head, p.decay_groups, p.seq, token) : 0.0f;
     int stops = token + 1 < p.seq && begins(p, batch, token + 1);
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
-      const float next = __shfl_down_sync(0xffffffffu, sum, distance);
-      const int next_stops = __shfl_down_sync(0xffffffffu, stops, distance);
-      if (stops == 0 && lane + distance < 32) sum += next, stops = next_stops;
+      const float next = __shfl_up_sync(0xffffffffu, sum, distance);
+      const int next_stops = __shfl_up_sync(0xffffffffu, stops, distance);
+      if (stops == 0 && lane >= distance) sum += next, stops = next_stops;
     }
     if (stops == 0) sum += later;
-    later = __shfl_sync(0xffffffffu, sum, 0);
+    later = __shfl_sync(0xffffffffu, sum, 31);
     if (!exists) continue;
     const int64_t row = (batch * p.seq + token) * p.heads + (head - batch * p.heads);
     const bool from_zeros = begins(p, batch, token) || (token == 0 && p.state == nullptr);
