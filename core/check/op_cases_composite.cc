@@ -114,15 +114,16 @@ void add_linear_recurrences(std::vector<OpCase>& rows, int seq, int key_dim, int
   }
 }
 
-// Returns the cotangents of a composite op's operands from that of its first result.
-Tensors called_vjp(const Tensor& output, const Tensor& cotangent) {
+// Returns the cotangents of a composite op's operands from that of its first result; `of_all`: and
+// from cotangents of the others.
+Tensors called_vjp(const Tensor& output, const Tensor& cotangent, bool of_all = false) {
   Graph& graph = traced_graph();
   const Node node = graph.node(graph.value(output.id()).producer);  // A copy: tracing changes it.
   Tensors inputs, outputs, cotangents;
   for (const ValueId id : node.inputs) inputs.emplace_back(&graph, id);
   for (const ValueId id : node.outputs) outputs.emplace_back(&graph, id);
-  cotangents.resize(outputs.size());
-  cotangents[0] = cotangent;
+  for (const Tensor& each : outputs)
+    cotangents.push_back(cotangents.empty() ? cotangent : of_all ? each * each + 0.5 : Tensor());
   Tensors gradients;
   for (const Tensor& each : node.op->vjp({node, inputs, outputs, cotangents}))
     if (each.valid()) gradients.push_back(each);
@@ -143,7 +144,7 @@ OpCase gradient_of(const OpCase& forward, const OpDef& gradient) {
       output = Tensor(&graph, node->inputs[0]);
       node = &graph.node(graph.value(output.id()).producer);
     }
-    return called_vjp(output, output * output + 0.5);
+    return called_vjp(output, output * output + 0.5, results.size() == node->outputs.size());
   };
   return row;
 }

@@ -15,7 +15,6 @@
 #include "core/ops/attention.h"
 #include "core/ops/fp8.h"
 #include "core/ops/leaves.h"
-#include "core/ops/linear_recurrence.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -118,9 +117,9 @@ class PlannedDevice final : public DescribedDevice {
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
-    const std::array<const OpDef*, 8> decomposed = {
-        &kSortOp,      &kTriangularSolveOp, &kOwnLeafOp,          &kAllLeavesOp,
-        &kAddLeavesOp, &kAttentionSinksOp,  &kLinearRecurrenceOp, &kLinearRecurrenceGradOp};
+    const std::array<const OpDef*, 6> decomposed = {&kSortOp,      &kTriangularSolveOp,
+                                                    &kOwnLeafOp,   &kAllLeavesOp,
+                                                    &kAddLeavesOp, &kAttentionSinksOp};
     return std::ranges::find(decomposed, &op) == decomposed.end();
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }

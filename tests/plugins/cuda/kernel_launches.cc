@@ -21,6 +21,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
+#include "core/ops/linear_recurrence.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
@@ -54,6 +55,8 @@ AttentionOptions packed_rows(const Tensors& in) {
 const std::string kRows = "float[\"row=1024 embed=768\"]", kWeights = "f32[\"embed=768\"]";
 const std::string kHeads = "float[\"batch=1 seq=256 heads=2 head_dim=64\"]";
 const std::string kKeys = "float[\"batch=1 key_seq=256 kv_heads=2 head_dim=64\"]";
+const std::string kRecurrence = "float[\"batch=1 seq=32 heads=2 ",
+                  kGate = "f32[\"batch=1 seq=32 heads=2\"]";
 const std::string kCache = "float[\"batch=8 kv_heads=2 key_seq=1024 head_dim=64\"]";
 const std::string kSlot = "f32[\"row=768 column=768\"]", kScalar = "f32[\"\"]";
 
@@ -181,6 +184,14 @@ std::vector<Example> product_examples() {
        .types = {kHeads, kKeys, kKeys, "i32[\"batch=1 seq=256\"]", "i32[\"batch=1 key_seq=256\"]"},
        .integers = 1,
        .product_flops = 2.0 * 256 * 256 * 64},
+      {.op = "linear_recurrence",
+       .build =
+           [](const Tensors& in) {
+             return Tensors{linear_recurrence(in[0], in[1], in[2], in[3], in[4]).out};
+           },
+       .types = {kRecurrence + "key_dim=64\"]", kRecurrence + "key_dim=64\"]",
+                 kRecurrence + "value_dim=64\"]", kGate, kGate},
+       .gradient = true},
       {.op = "cached_attention",
        .build =
            [](const Tensors& in) {

@@ -49,7 +49,8 @@ bool moves_narrow_units(std::string_view name) {
   return begins_with_one_of(
       name, {"pack_", "product_epilogue", "product_fill", "segment_bounds", "norm_column_sums",
              "cached_attention_join", "scatter_add_count", "scatter_add_place", "scatter_along",
-             "add_squared_norms", "argsort", "top_k", "cumulative_sum", "grouped_rows"});
+             "add_squared_norms", "argsort", "top_k", "cumulative_sum", "grouped_rows",
+             "linear_recurrence_gates"});
 }
 bool loads_128_bits(std::string_view name) {
   return !moves_narrow_units(name) &&
