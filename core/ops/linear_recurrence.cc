@@ -239,13 +239,13 @@ Tensor log_decay_cotangent(const Chunk& c, const Tensor& between, const Tensor& 
 
 // Cotangents to which the delta rule adds terms.
 struct ChunkSums {
-  Tensor value;    // And of what beta multiplies.
-  Tensor by_beta;  // What beta multiplies, without beta.
-  Tensor added;    // Of beta times it.
+  Tensor value;    // The value, and what beta multiplies.
+  Tensor by_beta;  // What beta multiplies, itself.
+  Tensor added;    // The product of both.
   Tensor key;
-  Tensor state;    // Before the chunk.
-  Tensor between;  // Of Chunk::decay.
-  Tensor into;     // Of Chunk::entering.
+  Tensor state;    // The state before the chunk.
+  Tensor between;  // Chunk::decay.
+  Tensor into;     // Chunk::entering.
 };
 
 // Beta multiplies z = v - decay·S^T k - M u. With y the cotangent of z, that of u is du - M^T y,
@@ -274,7 +274,7 @@ ChunkCotangents cotangents_of(const Chunk& c, const Tensor& state, const Tensor&
                               const Tensor& d_state, bool delta) {
   const ChunkValues values = values_of(c, state, delta);
   const Tensor key = other_step(c.key), added = other_step(values.added);
-  const Tensor d_pairs = einsum(d_out, added, over("value_dim"));  // Of products of q and k.
+  const Tensor d_pairs = einsum(d_out, added, over("value_dim"));
   const Tensor d_scores = d_pairs * c.decay;
   const Tensor to_end = other_as_step(last_step(c.decay));
   const Tensor value_state = einsum(values.added, d_state, over("value_dim"));

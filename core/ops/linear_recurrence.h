@@ -41,7 +41,7 @@ struct RecurrenceOperands {
 
   bool delta;
   bool has_segments, has_state;  // Whether these operands exist.
-  bool has_final;                // Of the gradient: the cotangent of the last state.
+  bool has_final;                // The cotangent of the last state, in the gradient.
   size_t segments, state, out_cotangent, final_cotangent;
 };
 

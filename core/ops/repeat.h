@@ -29,17 +29,16 @@ struct RepeatBody {
   std::vector<Tensor> slices;
 };
 
+enum class LoopOrder { kForward, kReversed };  // From the first slice, or from the last.
+
 // Traces body(index, carries, slices of `stacked`) once and loops it `count` times along the
-// leading axis `axis` of each stacked operand, from the first slice or from the last. Tensors of the
-// outer trace that the body uses become constants of the loop; loop-stacked parameters are added as
-// stacked inputs (see loop_slice).
-enum class LoopOrder { kForward, kReversed };
+// leading axis `axis` of each stacked operand. Tensors of the outer trace that the body uses become
+// constants of the loop; loop-stacked parameters are added as stacked inputs (see loop_slice).
 RepeatResult repeat(std::string_view axis, int64_t count, const std::vector<Tensor>& carries,
                     const std::vector<Tensor>& stacked,
                     const std::function<RepeatBody(Tensor index, std::vector<Tensor> carries,
                                                    std::vector<Tensor> slices)>& body,
-                    LoopOrder order = LoopOrder::kForward,
-                    SourceSite site = SourceSite::current());
+                    LoopOrder order = LoopOrder::kForward, SourceSite site = SourceSite::current());
 
 // Inside a body: this iteration's slice of an outer tensor whose leading axis is the loop's.
 Tensor loop_slice(const Tensor& outer);

@@ -96,6 +96,12 @@ void set_parallel(ModelParts& m, Chance& chance) {
   m.block.norm_policy = chance.one_of<NormPolicy>({kPre, kPostSkip, kPrimerHybrid});
 }
 
+// Without a norm the scores of many layers would grow, and rounding errors with them.
+void set_bare_attention(ModelParts& m, Chance&) {
+  m.block.use_attention_norm = false;
+  m.block.residual_multiplier = 0.3;
+}
+
 // A part of each head is rotated, and positions are stretched.
 void set_partial_rotary(ModelParts& m, Chance& chance) {
   RotaryPositionEmbedding::HParams rotary{.rotary_share = 0.5};
@@ -268,7 +274,7 @@ const std::vector<Feature> kFeatures = {
     {"layer_norm", "", "", set_layer_norm},
     {"norm_policy", "block", "", set_norm_policy},
     {"parallel", "block", "", set_parallel},
-    {"bare_attention", "block", "", [](Parts& m, Any&) { m.block.use_attention_norm = false; }},
+    {"bare_attention", "block", "", set_bare_attention},
     {"partial_rotary", "positions", "", set_partial_rotary},
     {"positions", "positions", "", set_positions},
     {"token_types", "", "", [](Parts& m, Any&) { m.lm.type_emb_tpl = TypeEmbedding::HParams{}; }},

@@ -76,8 +76,9 @@ class Availability {
         broadcast_from_(graph.nodes().size()) {
     std::iota(all_.begin(), all_.end(), int64_t{0});
     for (const GraphInput& input : graph.inputs()) available_[input.value] = all_;
-    place_weights(loop, tasks);
+    const std::vector<ValueId> weights = place_weights(loop, tasks);
     place_sums(loop, tasks);
+    for (const ValueId weight : weights) place_sums_for(weight, loop);
     do {
       place_nodes(loop);
     } while (place_states());
@@ -103,15 +104,16 @@ class Availability {
   }
 
  private:
-  // Places weights: each is on the stages whose tasks read it. Stacked ones are on all: each has
-  // its own layers.
-  void place_weights(NodeId loop_id, const TaskBodies& tasks) {
+  // Places weights, and returns them: each is on the stages whose tasks read it. Stacked ones are
+  // on all: each has its own layers.
+  std::vector<ValueId> place_weights(NodeId loop_id, const TaskBodies& tasks) {
     const Loop loop(graph_.node(loop_id));
     std::vector<std::set<int64_t>> readers(loop.constants());
     for (const auto& [task, body] : tasks.bodies)
       for (const TaskInput& input : body.inputs)
         if (input.kind == TaskInput::Kind::kConstant)
           readers[input.index].insert(task.piece % stages_);
+    std::vector<ValueId> placed;
     for (const GraphInput& input : graph_.inputs()) {
       if (!persists(input.kind) || graph_.type(input.value).rank() == 0) continue;
       std::set<int64_t> stages;
@@ -119,7 +121,33 @@ class Availability {
         if (loop.constant(i) == input.value) stages.insert(readers[i].begin(), readers[i].end());
       const Type& type = graph_.type(input.value);
       const bool is_stack = type.axes[0].name == kLayersAxis;
-      if (!stages.empty() && !is_stack) available_[input.value] = {stages.begin(), stages.end()};
+      if (stages.empty() || is_stack) continue;
+      available_[input.value] = {stages.begin(), stages.end()};
+      placed.push_back(input.value);
+    }
+    return placed;
+  }
+
+  // A weight that all layers share has all terms of its gradient on the stage where the loop over
+  // the layers ends, but every stage that reads the weight updates it.
+  void place_sums_for(ValueId weight, NodeId loop) {
+    ValueFlags seen(graph_.values().size());
+    std::vector<ValueId> left;
+    for (const GraphOutput& output : graph_.outputs())
+      if (output.is_update && graph_.find_input(output.name)->value == weight)
+        left.push_back(output.value);
+    while (!left.empty()) {
+      const ValueId value = left.back();
+      left.pop_back();
+      const NodeId producer = graph_.value(value).producer;
+      // Scalars, such as the norm of all gradients, reach all stages anyway.
+      if (producer == kNone || seen[value] || graph_.type(value).rank() == 0) continue;
+      seen[value] = true;
+      const std::vector<ValueId>& operands = graph_.node(producer).inputs;
+      if (producer == loop)
+        available_[value] = either(available_[value], available_[weight]);
+      else
+        left.insert(left.end(), operands.begin(), operands.end());
     }
   }
 
@@ -308,8 +336,8 @@ class StageRewriter {
     check_order(terms, like);
     if (is_everywhere) {
       value = for_node(like).sum_over_stages(value);
-    } else if (terms.size() > 1) {
-      value = for_node(like).sum_over_stages(value, terms);
+    } else if (available_.of(old).size() > 1) {
+      value = for_node(like).sum_over_stages(value, available_.of(old));
     }
     set(old, value);
   }
