@@ -100,7 +100,7 @@ void TransformerLm::predict_further(const BlockOutputs& outputs, const Features&
       .segment_ids = outputs.sequence.segment_ids,
       .embed = [this](const Tensor& ids) { return embed(ids); },
       .loss = [this](const Tensor& x, const Tensor& labels) { return softmax_->loss(x, labels); }};
-  add_loss("mtp", mtp_(outputs.x, outputs.sequence, tokens));
+  add_loss("mtp_loss", mtp_(outputs.x, outputs.sequence, tokens));
 }
 
 CrossEntropy TransformerLm::loss(const Features& features) const {
