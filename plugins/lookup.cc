@@ -2,6 +2,7 @@
 #include "plugins/lookup.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -18,12 +19,16 @@ bool has_suffix(std::string_view name, std::string_view suffix) {
          name[name.size() - suffix.size() - 1] == '.';
 }
 
-// What Pax calls the experiment: the word after "Pax's" with which its summary begins; or "".
-std::string_view pax_name(const ExperimentEntry& entry) {
+// What Pax calls the experiment: the word after "Pax's" with which its summary begins, in which "/"
+// separates several names; or nothing.
+std::vector<std::string> pax_names(const ExperimentEntry& entry) {
   constexpr std::string_view kBegin = "Pax's ";
-  if (!entry.summary.starts_with(kBegin)) return "";
+  std::vector<std::string> names;
+  if (!entry.summary.starts_with(kBegin)) return names;
   const std::string_view rest = std::string_view(entry.summary).substr(kBegin.size());
-  return rest.substr(0, rest.find_first_of(" ,:;"));
+  for (const auto name : std::views::split(rest.substr(0, rest.find_first_of(" ,:;")), '/'))
+    names.emplace_back(name.begin(), name.end());
+  return names;
 }
 
 // The last parts of a dotted name, as many as `like` has.
@@ -41,7 +46,8 @@ std::vector<std::string> near_names(std::string_view name,
   for (const ExperimentEntry& entry : entries) {
     const std::string last = entry.name.substr(entry.name.rfind('.') + 1);
     const std::string wanted(name.substr(name.rfind('.') + 1));
-    const std::vector<std::string> names = {last, std::string(pax_name(entry))};
+    std::vector<std::string> names = pax_names(entry);
+    names.push_back(last);
     if (!nearest(name, {tail_like(entry.name, name)}).empty() || !nearest(wanted, names).empty())
       near.push_back(entry.name);
   }
@@ -69,8 +75,9 @@ ExperimentEntry match_experiment(std::string_view name,
   const ExperimentEntry* match = nullptr;
   for (const ExperimentEntry& entry : entries) {
     if (entry.name == name) return entry;
-    const std::string_view pax = pax_name(entry);
-    if (!has_suffix(entry.name, name) && (pax.empty() || !has_suffix(name, pax))) continue;
+    const bool is_pax = std::ranges::any_of(
+        pax_names(entry), [&](const std::string& pax) { return has_suffix(name, pax); });
+    if (!has_suffix(entry.name, name) && !is_pax) continue;
     match = &entry;
     matches.push_back(entry.name);
   }

@@ -71,13 +71,13 @@ struct Gpt175B : Gpt126M {
 REGISTER_EXPERIMENT(nvidia, Pile126M, OnThePile<Gpt126M>,
                     "Pax's Pile126M: a GPT of 0.125B weights on the Pile; 8 hosts of 8 replicas") {}
 
-REGISTER_EXPERIMENT(nvidia, Pile5B, OnThePile<Gpt5B>,
-                    "Pax's Pile5B: a GPT of 5.05B weights on the Pile; 32 hosts of 1×8×1 devices") {
-}
+REGISTER_EXPERIMENT(
+    nvidia, Pile5B, OnThePile<Gpt5B>,
+    "Pax's Pile5B/GPT5B: a GPT of 5.05B weights on the Pile; 32 hosts of 1×8×1 devices") {}
 
 REGISTER_EXPERIMENT(
     nvidia, Pile175B, OnThePile<Gpt175B>,
-    "Pax's Pile175B: GPT-3 of 175B weights on the Pile; 32 hosts of 1×8×1 devices") {}
+    "Pax's Pile175B/GPT175B: GPT-3 of 175B weights on the Pile; 32 hosts of 1×8×1 devices") {}
 
 constexpr int64_t kSyntheticSteps = 100;
 

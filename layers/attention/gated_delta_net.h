@@ -20,9 +20,9 @@ class GatedDeltaNet final : public SequenceLayer {
   struct HParams {
     using Instance = GatedDeltaNet;
     Required<int64_t> model_dims;
-    Required<int64_t> num_heads;   // Of values, each with a state.
-    Field<int64_t> num_kv_heads;   // Of queries and keys, divides num_heads; num_heads unless set.
-    Field<int64_t> dims_per_head;  // Of queries and keys; model_dims / num_heads unless set.
+    Required<int64_t> num_heads;         // Heads of values, each with a state.
+    Field<int64_t> num_kv_heads;         // Divides num_heads; num_heads unless set.
+    Field<int64_t> dims_per_head;        // Also of queries; model_dims / num_heads unless set.
     Field<int64_t> value_dims_per_head;  // dims_per_head unless set.
     int64_t conv_width = 4;              // Tokens that a convolution reads.
     bool use_delta_rule = true;          // false: gated linear attention.

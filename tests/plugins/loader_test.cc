@@ -140,6 +140,7 @@ TEST_CASE("an experiment is found by its name in Pax, with or without the module
         "paxml.tasks.lm.params.c4.C4Spmd1BAdam4Replicas", "C4Spmd1BAdam4Replicas"})
     REQUIRE(find_experiment(name, path).name == "c4.Spmd1B");
   REQUIRE(find_experiment("configs.NVIDIA5B", path).name == "nvidia.Nvidia5B");
+  REQUIRE(find_experiment("configs.GPT175B", path).name == "nvidia.Pile175B");
   REQUIRE_THAT(error_of([&] { find_experiment("C4Spmd1BAdam4Replica", path); }),
                Catch::Contains(" or 'c4.Spmd1B'"));
   int64_t found = 0;

@@ -134,24 +134,35 @@ void require_same_packed(const ExperimentConfig& config, const fs::path& run, co
   }
 }
 
+void require_as_transformers(const std::string& name, StackStyle stack) {
+  INFO(name);
+  const TemporaryDirectory directory;
+  const ExperimentConfig config = hf_experiment(name, stack);
+  import_hf(config, hf_golden(name), directory / "run");
+  const HfScores scores = read_scores(hf_golden(name));
+  HfPass pass = pass_of(config, directory / "run", scores.ids, Backward::kYes, {}, scores.labels,
+                        {scores.encoder_ids});
+  REQUIRE(largest_difference(pass.logits, scores.logits) <
+          std::max(1e-5, 4.0 * scores.spread[0]) * largest_of(scores.logits));
+  require_gradients(name, config, pass, std::max(1e-4, 4.0 * scores.spread[1]));
+  require_same_export(name, config, directory.path());
+  require_same_packed(config, directory / "run", scores.ids, scores.encoder_ids);
+}
+
+// Every second model in a loop, the others unrolled; with `other` the reverse.
+void require_all_as_transformers(bool other) {
+  const std::vector<std::string> names = hf_golden_names();
+  for (size_t i = 0; i < names.size(); ++i)
+    require_as_transformers(names[i],
+                            (i % 2 == 0) == other ? StackStyle::kUnrolled : StackStyle::kRepeated);
+}
+
 TEST_CASE("every family has the logits and gradients of transformers, and is exported unchanged") {
-  for (const std::string& name : hf_golden_names()) {
-    for (const StackStyle stack : {StackStyle::kUnrolled, StackStyle::kRepeated}) {
-      INFO(name);
-      const TemporaryDirectory directory;
-      const ExperimentConfig config = hf_experiment(name, stack);
-      import_hf(config, hf_golden(name), directory / "run");
-      const HfScores scores = read_scores(hf_golden(name));
-      HfPass pass = pass_of(config, directory / "run", scores.ids, Backward::kYes, {},
-                            scores.labels, {scores.encoder_ids});
-      REQUIRE(largest_difference(pass.logits, scores.logits) <
-              std::max(1e-5, 4.0 * scores.spread[0]) * largest_of(scores.logits));
-      require_gradients(name, config, pass, std::max(1e-4, 4.0 * scores.spread[1]));
-      require_same_export(name, config, directory.path());
-      if (stack == StackStyle::kRepeated)
-        require_same_packed(config, directory / "run", scores.ids, scores.encoder_ids);
-    }
-  }
+  require_all_as_transformers(false);
+}
+
+TEST_CASE("every family has them in the other style of stacks, too", "[full]") {
+  require_all_as_transformers(true);
 }
 
 // Prompts and continuations of --mode=decode, 16 tokens each.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model with latent attention decodes: the logits of a whole forward pass, whatever the chunks
-// and the mesh, from a cache of one latent and one rotary key a token.
+// Models with latent and with linear attention decode: the logits of a whole forward pass, whatever
+// the chunks and the mesh, from a cache of one latent and one rotary key a token, or from a state.
 #include <algorithm>
 #include <cmath>
 
+#include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
@@ -17,8 +18,8 @@ namespace {
 
 constexpr int64_t kLength = 12;
 
-// Two layers of eight heads, whose keys are wider than their values.
-std::unique_ptr<BaseTask> task_of(const LatentAttention::HParams& attention, bool repeated,
+// Two layers of eight heads.
+std::unique_ptr<BaseTask> task_of(const Template<SequenceLayer>& attention, bool repeated,
                                   DType compute = DType::kF32) {
   SingleTask::HParams task =
       spmd_task({.model = TrialModel::kLlama, .repeated = repeated, .compute = compute});
@@ -31,7 +32,10 @@ std::unique_ptr<BaseTask> task_of(const LatentAttention::HParams& attention, boo
   return Template<BaseTask>(task).instantiate();
 }
 
+// Keys are wider than values.
 const LatentAttention::HParams kDeepSeek{.kv_lora_rank = 12, .q_lora_rank = 16, .rope_dims = 6};
+const GatedDeltaNet::HParams kDeltaNet{
+    .num_kv_heads = 4, .dims_per_head = 5, .value_dims_per_head = 3, .norm_epsilon = 1e-3};
 
 TokenRows rows_of_tokens() {
   TokenRows rows(4);
@@ -42,7 +46,7 @@ TokenRows rows_of_tokens() {
 }
 
 // The largest difference from the logits of a whole forward pass, relative to the largest of them.
-double worst_difference(const LatentAttention::HParams& attention, const SpmdCase& trial,
+double worst_difference(const Template<SequenceLayer>& attention, const SpmdCase& trial,
                         int64_t chunk, DType compute = DType::kF32) {
   const TokenRows rows = rows_of_tokens();
   const auto task = task_of(attention, trial.repeated, compute);
@@ -101,6 +105,23 @@ TEST_CASE("decoding with latent attention gives the same logits on meshes") {
   REQUIRE(worst_difference(kDeepSeek, trial, 5) < 1e-4);
 }
 
+// Convolutions of more and of fewer tokens than a call, and of one.
+TEST_CASE("decoding with Gated DeltaNet gives the logits of the whole forward pass") {
+  for (const int64_t conv_width : {4, 9, 1})
+    for (const bool repeated : {false, true})
+      for (const int64_t chunk : {1, 5}) {
+        CAPTURE(conv_width, repeated, chunk);
+        GatedDeltaNet::HParams p = kDeltaNet;
+        p.conv_width = conv_width;
+        REQUIRE(worst_difference(p, {.repeated = repeated}, chunk) < 1e-4);
+      }
+  for (const char* const strategy : {"fsdp", "tensor", "fsdp and sequence"}) {
+    const SpmdCase trial{.ici = {1, 2, 2}, .strategy = strategy, .repeated = true};
+    CAPTURE(trial.text());
+    REQUIRE(worst_difference(kDeltaNet, trial, 5) < 1e-4);
+  }
+}
+
 TEST_CASE("decoding gives the same logits if the latents are split") {
   SpmdCase trial{.ici = {1, 2, 2}, .repeated = true};
   const std::string latents = "kv_latent -> mdl, q_latent -> mdl";
@@ -124,6 +145,18 @@ TEST_CASE("the cache of latent attention holds one latent and one rotary key a t
   }
   REQUIRE(caches == 2 * 2);  // Two caches in each layer.
   REQUIRE(numbers == 2 * 4 * kLength * (12 + 6));
+}
+
+TEST_CASE("the state of Gated DeltaNet is as large for any number of tokens") {
+  const auto task = task_of(kDeltaNet, false);
+  for (const int64_t length : {12, 40}) {
+    const Graph graph = task->decode_graph({.batch = 4, .cache_length = length}, Weights::kTrained);
+    int64_t numbers = 0;
+    for (const GraphInput& input : graph.inputs())
+      if (input.name.starts_with("cache/")) numbers += graph.type(input.value).elements();
+    // In each layer matrices, and three tokens before the next of queries, keys and values.
+    REQUIRE(numbers == 2 * 4 * (8 * 5 * 3 + 3 * (2 * 4 * 5 + 8 * 3)));
+  }
 }
 
 TEST_CASE("latent attention that is not causal cannot decode") {
