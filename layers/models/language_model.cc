@@ -34,6 +34,7 @@ TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_
   transformer_ = child("transformer", p.stacked_transformer_tpl);
   if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
   if (p.head_tpl.has()) head_ = child("head", p.head_tpl);
+  if (p.mtp_tpl.has()) mtp_ = child("mtp", p.mtp_tpl);
 }
 
 SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
@@ -50,11 +51,12 @@ SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) 
   return sequence;
 }
 
-Tensor TransformerLm::block_outputs(const Features& features) const {
+TransformerLm::BlockOutputs TransformerLm::block_outputs(const Features& features) const {
   const Tensor ids = features.get("ids");
   SequenceInfo sequence = sequence_info(features, ids);
   if (encoder_) encode(features, &sequence);
-  return transformer_(dropout_(embedded(features, ids, sequence.positions)), sequence);
+  const Tensor x = dropout_(embedded(features, ids, sequence.positions));
+  return {transformer_(x, sequence), sequence};
 }
 
 void TransformerLm::encode(const Features& features, SequenceInfo* sequence) const {
@@ -69,15 +71,18 @@ void TransformerLm::encode(const Features& features, SequenceInfo* sequence) con
     encoder_sequence.segment_ids = place(encoder_sequence.segment_ids, "attention");
   if (!encoder_sequence.positions.valid())
     encoder_sequence.positions = iota({"seq", ids.size("seq"), {}});
-  const Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
-  const SequenceInfo encoded = encoder_(x, encoder_sequence);
+  const SequenceInfo encoded = encoder_(embed(ids), encoder_sequence);
   sequence->encoded = encoded.encoded;
   sequence->encoded_segment_ids = encoded.encoded_segment_ids;
 }
 
+Tensor TransformerLm::embed(const Tensor& ids) const {
+  return embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
+}
+
 Tensor TransformerLm::embedded(const Features& features, const Tensor& ids,
                                const Tensor& positions) const {
-  Tensor x = embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
+  Tensor x = embed(ids);
   if (position_emb_) x = x + position_emb_(positions);
   if (type_emb_) x = type_emb_(x, features.find("token_type_ids"));
   return embedding_ln_ ? embedding_ln_(x) : x;
@@ -88,19 +93,31 @@ Tensor TransformerLm::head(Tensor x) const {
   return head_ ? head_(x) : x;
 }
 
+void TransformerLm::predict_further(const BlockOutputs& outputs, const Features& features) const {
+  const PredictedTokens tokens{
+      .labels = features.get("labels"),
+      .weights = features.find("weights"),
+      .segment_ids = outputs.sequence.segment_ids,
+      .embed = [this](const Tensor& ids) { return embed(ids); },
+      .loss = [this](const Tensor& x, const Tensor& labels) { return softmax_->loss(x, labels); }};
+  add_loss("mtp_loss", mtp_(outputs.x, outputs.sequence, tokens));
+}
+
 CrossEntropy TransformerLm::loss(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->loss(head(block_outputs(features)), features.get("labels"));
+  const BlockOutputs outputs = block_outputs(features);
+  if (mtp_ && features.mode == Mode::kTrain) predict_further(outputs, features);
+  return softmax_->loss(head(outputs.x), features.get("labels"));
 }
 
 Tensor TransformerLm::logits(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->logits(head(block_outputs(features)));
+  return softmax_->logits(head(block_outputs(features).x));
 }
 
 Tensor TransformerLm::next_logits(const Features& features) const {
   const LayerScope scope(*this);
-  return softmax_->logits(head(at_last(block_outputs(features), features.get("last"))));
+  return softmax_->logits(head(at_last(block_outputs(features).x, features.get("last"))));
 }
 
 std::optional<int32_t> TransformerLm::decoder_start_id() const {

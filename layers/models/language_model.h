@@ -9,6 +9,7 @@
 #include "layers/embeddings/position_embedding.h"
 #include "layers/embeddings/type_embedding.h"
 #include "layers/models/base_model.h"
+#include "layers/models/multi_token_prediction.h"
 #include "layers/models/transformer.h"
 #include "layers/models/transformer_encoder.h"
 #include "layers/norms/norms.h"
@@ -39,13 +40,15 @@ class TransformerLm final : public Layer {
     Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
     Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
     Template<UnaryLayer> head_tpl;  // Between the final norm and the softmax; unset: none.
+    // Predicts further tokens, in training only; unset: none.
+    Template<MultiTokenPrediction> mtp_tpl;
     double embedding_dropout_rate = 0.0;
     Field<DTypePolicy> dtypes;
     Field<WeightInit> params_init;
     FIELDS(About(vocab_size, kSize), About(model_dims, kSize), About(num_layers, kLayerCount),
            About(num_heads, kSize), About(hidden_dims, kSize), packed_input, segment_positions,
            position_emb_tpl, type_emb_tpl, embedding_ln_tpl, separate_embedding_tpl, softmax_tpl,
-           encoder_tpl, stacked_transformer_tpl, final_ln_tpl, head_tpl,
+           encoder_tpl, stacked_transformer_tpl, final_ln_tpl, head_tpl, mtp_tpl,
            About(embedding_dropout_rate, kRate), dtypes, params_init)
   };
   explicit TransformerLm(const HParams& p);
@@ -59,8 +62,15 @@ class TransformerLm final : public Layer {
   std::optional<int32_t> decoder_start_id() const;  // None without an encoder.
 
  private:
-  Tensor block_outputs(const Features& features) const;
+  // The output of the last block, and where its tokens are.
+  struct BlockOutputs {
+    Tensor x;
+    SequenceInfo sequence;
+  };
+  BlockOutputs block_outputs(const Features& features) const;
+  Tensor embed(const Tensor& ids) const;
   Tensor embedded(const Features& features, const Tensor& ids, const Tensor& positions) const;
+  void predict_further(const BlockOutputs& outputs, const Features& features) const;
   Tensor head(Tensor x) const;  // Applies what is between the blocks and the softmax.
   SequenceInfo sequence_info(const Features& features, Tensor ids) const;
   void encode(const Features& features, SequenceInfo* sequence) const;
@@ -73,6 +83,7 @@ class TransformerLm final : public Layer {
   ChildLayer<TransformerEncoder> encoder_;
   ChildLayer<SequenceLayer> transformer_;
   ChildLayer<UnaryLayer> final_ln_, head_;
+  ChildLayer<MultiTokenPrediction> mtp_;
   ChildLayer<BaseSoftmax> softmax_;
 };
 

@@ -225,6 +225,7 @@ const std::set<std::string_view>& ignored_settings() {
                                                    "packed_input",
                                                    "segment_positions",
                                                    "stacked_transformer_tpl",
+                                                   "mtp_tpl",
                                                    "num_layers"};
   return names;
 }

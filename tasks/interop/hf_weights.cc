@@ -79,6 +79,16 @@ std::string root_of(const ParameterTable& table) {
 
 bool is_shared(std::string_view path) { return path.starts_with("shared."); }
 
+// Whether the weight is of the TransformerLm's mtp_tpl.
+bool is_of_mtp(std::string_view path, const std::string& root) {
+  return path.starts_with(root + "mtp.");
+}
+
+// Whether no tensor can hold the weight.
+bool is_outside(std::string_view path, const std::string& root) {
+  return !is_shared(path) && (!path.starts_with(root) || is_of_mtp(path, root));
+}
+
 // Whether the weight has all axes of the row.
 bool has_axes(const Type& type, std::string_view axes) {
   std::string names(axes);
@@ -312,7 +322,7 @@ class Mapper {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto held = held_.find(static_cast<int32_t>(i));
       const Parameter& parameter = parameters[i];
-      if (!parameter.path.starts_with(ours_.root()) && !is_shared(parameter.path)) continue;
+      if (is_outside(parameter.path, ours_.root())) continue;
       if (held == held_.end() || held->second != parameter.type.elements())
         lost.push_back(fmt::format("{} {}", parameter.path, parameter.type.text_sized()));
     }
@@ -338,9 +348,15 @@ std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& tab
 std::vector<std::string> weights_outside(const ParameterTable& table) {
   const std::string root = root_of(table);
   std::vector<std::string> others;
-  for (const Parameter& each : table.parameters())
-    if (!each.path.starts_with(root) && !is_shared(each.path))
+  int64_t of_mtp = 0;
+  for (const Parameter& each : table.parameters()) {
+    if (is_of_mtp(each.path, root)) {
+      ++of_mtp;
+    } else if (is_outside(each.path, root)) {
       others.push_back(fmt::format("{} {}", each.path, each.type.text_sized()));
+    }
+  }
+  if (of_mtp > 0) others.push_back(fmt::format("the {} weights of {}mtp", of_mtp, root));
   return others;
 }
 

@@ -44,7 +44,8 @@ struct HfTensor {
 // holds.
 std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& table);
 
-// "head.w f32[…]" for each weight of a head around the TransformerLm, which no tensor holds.
+// "head.w f32[…]" for each weight of a head around the TransformerLm, which no tensor holds, and
+// "the 14 weights of lm.mtp".
 std::vector<std::string> weights_outside(const ParameterTable& table);
 
 enum class NoteLength { kWhole, kBrief };

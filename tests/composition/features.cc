@@ -136,6 +136,10 @@ void set_masked_head(ModelParts& m, Chance& chance) {
   m.lm.head_tpl = HeadTransform::HParams{.norm_tpl = RmsNorm::HParams{}, .use_bias = chance.coin()};
 }
 
+void set_mtp(ModelParts& m, Chance& chance) {
+  m.lm.mtp_tpl = MultiTokenPrediction::HParams{.num_tokens = 1 + chance.below(3)};
+}
+
 void set_experts(ModelParts& m, Chance& chance) {
   m.has_experts = true;
   m.router.top_k = 1 + chance.below(3);
@@ -280,6 +284,7 @@ const std::vector<Feature> kFeatures = {
     {"token_types", "", "", [](Parts& m, Any&) { m.lm.type_emb_tpl = TypeEmbedding::HParams{}; }},
     {"embedding_norm", "", "", [](Parts& m, Any&) { m.lm.embedding_ln_tpl = RmsNorm::HParams{}; }},
     {"masked_head", "", "", set_masked_head},
+    {"mtp", "", "", set_mtp},
     {"plain_ffn", "", "", set_plain_ffn},
     {"scaled_table", "", "", set_scaled_table},
     {"multipliers", "", "", set_multipliers},

@@ -94,6 +94,7 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   lm.packed_input = parts.is_packed;
   lm.params_init = WeightInit{InitKind::kGaussian, 0.2};
   if (parts.has_encoder) add_encoder(parts, block, lm);
+  if (lm.mtp_tpl.has()) lm.mtp_tpl.as<MultiTokenPrediction::HParams>().block_tpl = block;
   if (parts.is_repeated) {
     lm.stacked_transformer_tpl = Repeated::HParams{.block_tpl = block};
   } else {

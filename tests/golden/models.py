@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three small language models in plain PyTorch, written from the papers and independently of
+"""Four small language models in plain PyTorch, written from the papers and independently of
 Tessera: the references of tests/layers/goldens_test.cc. `python3 tests/golden/models.py` rewrites
-gpt2.txt, llama.txt and pax.txt beside it: the loss and every gradient, computed in float64.
+gpt2.txt, llama.txt, pax.txt and mtp.txt beside it: the loss and every gradient, computed in float64.
 
 Weights and batches come from integer formulas that the C++ test also implements.
 """
@@ -124,32 +124,67 @@ def rotate(x, positions, base=10000.0):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
+def rms_norm(x, w, name):
+    scale = w(f"{name}.scale", x.shape[-1], centre=1.0)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * scale
+
+
+def llama_block(x, batch, w, block, head, hidden, kv_heads=2):
+    embed = x.shape[-1]
+    h = rms_norm(x, w, f"{block}.attention_norm")
+    q, k, v = (
+        torch.einsum("btd,dnh->btnh", h, w(f"{block}.attention.{part}", embed, heads, head))
+        for part, heads in (("query", HEADS), ("key", kv_heads), ("value", kv_heads)))
+    q, k = (rotate(t, batch["segment_pos"]) for t in (q, k))
+    context = attend(q, k, v, causal_in_segment(batch), 1 / math.sqrt(head))
+    x = x + torch.einsum("btnh,nhd->btd", context,
+                         w(f"{block}.attention.output", HEADS, head, embed))
+    h = rms_norm(x, w, f"{block}.ffn_norm")
+    gate = F.silu(h @ w(f"{block}.ffn.gate", embed, hidden))
+    return x + (gate * (h @ w(f"{block}.ffn.up", embed, hidden))) @ w(f"{block}.ffn.down", hidden,
+                                                                     embed)
+
+
 def llama(batch, w):
     """Touvron et al., 2023: RMSNorm, rotary, SwiGLU, grouped queries, untied; packed documents."""
-    head, kv_heads, hidden = 8, 2, 40
-
-    def norm(x, name):
-        scale = w(f"{name}.scale", EMBED, centre=1.0)
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * scale
-
     x = F.embedding(batch["ids"], w("lm.embedding.w", VOCAB, EMBED))
     for i in range(LAYERS):
-        block = f"lm.transformer.x_layers[{i}]"
-        h = norm(x, f"{block}.attention_norm")
-        q, k, v = (
-            torch.einsum("btd,dnh->btnh", h, w(f"{block}.attention.{part}", EMBED, heads, head))
-            for part, heads in (("query", HEADS), ("key", kv_heads), ("value", kv_heads)))
-        q, k = (rotate(t, batch["segment_pos"]) for t in (q, k))
-        context = attend(q, k, v, causal_in_segment(batch), 1 / math.sqrt(head))
-        x = x + torch.einsum("btnh,nhd->btd", context,
-                             w(f"{block}.attention.output", HEADS, head, EMBED))
-        h = norm(x, f"{block}.ffn_norm")
-        gate = F.silu(h @ w(f"{block}.ffn.gate", EMBED, hidden))
-        x = x + (gate * (h @ w(f"{block}.ffn.up", EMBED, hidden))) @ w(f"{block}.ffn.down", hidden,
-                                                                      EMBED)
-    logits = norm(x, "lm.final_ln") @ w("lm.softmax.w", EMBED, VOCAB)
+        x = llama_block(x, batch, w, f"lm.transformer.x_layers[{i}]", head=8, hidden=40)
+    logits = rms_norm(x, w, "lm.final_ln") @ w("lm.softmax.w", EMBED, VOCAB)
     losses = F.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none")
     return weighted_loss(losses, batch["weights"])
+
+
+def mtp(batch, w):
+    """Llama's block with two further tokens as in DeepSeek-V3, section 2.2, position by position."""
+    embed, depth, loss_weight = 8, 2, 0.3
+    labels, weights, segments = batch["labels"], batch["weights"], batch["segment_ids"]
+    table = w("lm.embedding.w", VOCAB, embed)
+    x = llama_block(F.embedding(batch["ids"], table), batch, w, "lm.transformer.x_layers[0]", 2, 8)
+    output = w("lm.softmax.w", embed, VOCAB)
+    logits = rms_norm(x, w, "lm.final_ln") @ output
+    losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    loss = weighted_loss(losses, weights)
+    metrics = {}
+    for k in range(1, depth + 1):
+        # The rest of a row, whose tokens count in no loss, gets token 0.
+        tokens = torch.zeros_like(labels)
+        tokens[:, :SEQ - k + 1] = labels[:, k - 1:]
+        name = f"lm.mtp.module{k}"
+        both = torch.cat([rms_norm(x, w, f"{name}_hidden_norm"),
+                          rms_norm(F.embedding(tokens, table), w, f"{name}_token_norm")], dim=-1)
+        matrix = torch.cat([w(f"{name}_hidden", embed, embed), w(f"{name}_token", embed, embed)])
+        x = llama_block(both @ matrix, batch, w, f"{name}_block", 2, 8)
+        scores = torch.log_softmax(rms_norm(x, w, f"{name}_final_norm") @ output, dim=-1)
+        total, count = 0.0, 0.0
+        for row in range(BATCH):
+            for i in range(SEQ - k):
+                if segments[row, i] > 0 and segments[row, i + k] == segments[row, i]:
+                    total -= scores[row, i, labels[row, i + k]] * weights[row, i + k]
+                    count += weights[row, i + k]
+        metrics[f"lm.mtp.mtp_log_pplx_{k}"] = total / count
+        loss = loss + loss_weight / depth * total / weights.sum()
+    return loss, metrics
 
 
 def sinusoids(positions):
@@ -194,10 +229,12 @@ def pax(batch, w):
 
 def write_golden(model):
     weights = Weights()
-    loss = model(token_batch(), weights)
+    result = model(token_batch(), weights)
+    loss, metrics = result if isinstance(result, tuple) else (result, {})
     loss.backward()
     lines = [f"# {model.__name__}: loss and gradients by tests/golden/models.py in float64",
              f"loss {loss.item():.15g}"]
+    lines += [f"metric {name} {value.item():.15g}" for name, value in metrics.items()]
     for name, tensor in weights.table.items():
         lines.append(f"gradient {name} {tensor.numel()}")
         values = [f"{value:.7g}" for value in tensor.grad.flatten().tolist()]
@@ -208,5 +245,5 @@ def write_golden(model):
 
 
 if __name__ == "__main__":
-    for each in (gpt2, llama, pax):
+    for each in (gpt2, llama, pax, mtp):
         write_golden(each)

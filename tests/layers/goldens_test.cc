@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models against an independent implementation: tests/golden/models.py writes the loss and
-// every gradient of three small models, for weights and batches from formulas that this file
+// every gradient of four small models, for weights and batches from formulas that this file
 // repeats.
 #include <cmath>
 #include <fstream>
@@ -82,6 +82,7 @@ ReferenceInputs token_batch() {
 
 struct Golden {
   double loss = 0.0;
+  std::map<std::string, double> metrics;  // Those of layers.
   std::map<std::string, std::vector<double>> gradients;
 };
 
@@ -94,6 +95,9 @@ Golden read_golden(const std::string& name) {
       std::getline(file, word);
     } else if (word == "loss") {
       file >> golden.loss;
+    } else if (word == "metric") {
+      file >> word;
+      file >> golden.metrics[word];
     } else {
       REQUIRE(word == "gradient");
       std::string path;
@@ -133,6 +137,8 @@ void trace_step(const LanguageModel::HParams& p, bool with_weights, Traced& trac
   const ModelOutput result = model(features);
   const Tensor loss = result.loss.sum / result.loss.weight;
   output("loss", loss);
+  for (const auto& [name, metric] : result.metrics)
+    if (name.find("mtp_log_pplx") != name.npos) output(name, metric.sum / metric.weight);
   const std::vector<Tensor> slopes = gradients(loss, parameters);
   for (size_t i = 0; i < slopes.size(); ++i)
     output(model.parameters().parameters()[i].path, slopes[i]);
@@ -161,8 +167,10 @@ struct Model {
 };
 
 std::vector<Model> models() {
-  return {
-      {"gpt2", small_gpt2(), false}, {"llama", small_llama(), true}, {"pax", small_pax(), true}};
+  return {{"gpt2", small_gpt2(), false},
+          {"llama", small_llama(), true},
+          {"pax", small_pax(), true},
+          {"mtp", small_mtp(), true}};
 }
 
 TEST_CASE("models compute the losses and gradients of an independent implementation") {
@@ -174,7 +182,9 @@ TEST_CASE("models compute the losses and gradients of an independent implementat
     const auto outputs = evaluate(traced.graph, traced.inputs);
     const Golden golden = read_golden(model.name);
     REQUIRE(outputs.at("loss").values.front() == Approx(golden.loss).epsilon(1e-12));
-    REQUIRE(outputs.size() == golden.gradients.size() + 1);
+    REQUIRE(outputs.size() == golden.gradients.size() + golden.metrics.size() + 1);
+    for (const auto& [name, expected] : golden.metrics)
+      REQUIRE(outputs.at(name).values.front() == Approx(expected).epsilon(1e-12));
     for (const auto& [path, expected] : golden.gradients) {
       INFO(path);
       // The golden file has seven digits.

@@ -103,7 +103,7 @@ class LossSum {
 std::vector<std::pair<std::string, LanguageModel::HParams>> models() {
   LanguageModel::HParams gpt2 = small_gpt2();
   gpt2.lm_tpl.as<TransformerLm::HParams>().packed_input = true;
-  return {{"GPT-2", gpt2}, {"Llama", small_llama()}, {"Pax", small_pax()}};
+  return {{"GPT-2", gpt2}, {"Llama", small_llama()}, {"Pax", small_pax()}, {"MTP", small_mtp()}};
 }
 
 TEST_CASE("packed and unpacked documents have the same losses") {

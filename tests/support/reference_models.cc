@@ -108,6 +108,18 @@ LanguageModel::HParams small_llama() {
   return llama(sizes, 2, 8);
 }
 
+LanguageModel::HParams small_mtp() {
+  Sizes sizes = kSmall;
+  sizes.embed = sizes.hidden = 8;
+  sizes.layers = 1;
+  LanguageModel::HParams p = llama(sizes, 2, 2);
+  auto& lm = p.lm_tpl.as<TransformerLm::HParams>();
+  lm.mtp_tpl = MultiTokenPrediction::HParams{
+      .num_tokens = 2,
+      .block_tpl = lm.stacked_transformer_tpl.as<StackedTransformer::HParams>().block_tpl};
+  return p;
+}
+
 LanguageModel::HParams small_pax() {
   LanguageModel::HParams p = pax_c4(kSmall, ReLU::HParams{});
   TransformerLm::HParams& lm = p.lm_tpl.as<TransformerLm::HParams>();

@@ -15,6 +15,7 @@ struct SmallSizes {
 LanguageModel::HParams small_gpt2();
 LanguageModel::HParams small_llama();
 LanguageModel::HParams small_pax();
+LanguageModel::HParams small_mtp();  // Narrower, with one layer and two further tokens.
 
 LanguageModel::HParams gpt2_124m();
 LanguageModel::HParams llama2_7b();

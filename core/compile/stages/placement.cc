@@ -107,42 +107,64 @@ void TaskPlacement::find_stacked_gradients() {
   }
 }
 
-void TaskPlacement::place_nodes() {
+TaskPlacement::Dependences TaskPlacement::dependences() const {
   std::vector<ValueId> of_forward, of_backward;  // Results of the loops.
-  std::vector<ValueId> to_backward;              // Operands of the backward loop.
-  bool splits = false;
+  std::vector<ValueId> to_forward, to_backward;  // Operands of the loops.
   for (const LayerLoop& each : loops_) {
     const Node& node = body_.node(each.node);
-    std::vector<ValueId>& results = each.work == PipelineWork::kForward ? of_forward : of_backward;
+    const bool is_forward = each.work == PipelineWork::kForward;
+    std::vector<ValueId>& results = is_forward ? of_forward : of_backward;
     results.insert(results.end(), node.outputs.begin(), node.outputs.end());
-    if (each.work == PipelineWork::kForward || each.work == PipelineWork::kBackwardWeight) continue;
-    splits = each.work == PipelineWork::kBackwardInput;
-    to_backward.insert(to_backward.end(), node.inputs.begin(), node.inputs.end());
+    if (each.work == PipelineWork::kBackwardWeight) continue;
+    std::vector<ValueId>& operands = is_forward ? to_forward : to_backward;
+    operands.insert(operands.end(), node.inputs.begin(), node.inputs.end());
   }
   std::vector<ValueId> slices, constants;
   for (size_t i = 0; i < microbatches_.slices(); ++i) slices.push_back(microbatches_.slice_in(i));
   for (size_t i = 0; i < microbatches_.constants(); ++i)
     if (body_.type(microbatches_.constant_in(i)).rank() > 0)
       constants.push_back(microbatches_.constant_in(i));
-  const ValueFlags forward = descendants(body_, of_forward);
-  const ValueFlags backward = descendants(body_, of_backward);
-  const ValueFlags weights = descendants(body_, constants), batch = descendants(body_, slices);
-  const ValueFlags before_backward = ancestors(body_, to_backward);
-  const PipelineWork input_work = splits ? PipelineWork::kBackwardInput : PipelineWork::kBackward;
+  Dependences result{.on_forward = descendants(body_, of_forward),
+                     .on_backward = descendants(body_, of_backward),
+                     .on_weights = descendants(body_, constants),
+                     .on_batch = descendants(body_, slices),
+                     .of_forward = ancestors(body_, to_forward),
+                     .of_backward = ancestors(body_, to_backward)};
+  std::vector<ValueId> to_last;
+  for (const NodeId id : body_.nodes().ids()) {
+    const Node& node = body_.node(id);
+    if (loop(id) == nullptr && any_flagged(node.inputs, result.on_forward) &&
+        !any_flagged(node.inputs, result.on_backward))
+      to_last.insert(to_last.end(), node.inputs.begin(), node.inputs.end());
+  }
+  result.of_last = ancestors(body_, to_last);
+  return result;
+}
+
+void TaskPlacement::place_nodes() {
+  const Dependences flags = dependences();
   const PipelineWork weight_work = this->weight_work();
+  const PipelineWork input_work = weight_work == PipelineWork::kBackwardWeight
+                                      ? PipelineWork::kBackwardInput
+                                      : PipelineWork::kBackward;
   for (const NodeId id : body_.nodes().ids()) {
     const Node& node = body_.node(id);
     if (loop(id) != nullptr) continue;
-    if (any_flagged(node.inputs, backward)) {
+    const bool is_forward = node.phase == Phase::kForward;
+    const bool is_of_tokens =
+        any_flagged(node.inputs, flags.on_weights) && any_flagged(node.inputs, flags.on_batch);
+    // Heads after the layers may embed tokens, and recompute that for their gradients.
+    const bool is_for_last = is_of_tokens && any_flagged(node.outputs, flags.of_last) &&
+                             !any_flagged(node.outputs, flags.of_forward);
+    if (any_flagged(node.inputs, flags.on_backward)) {
       tasks_[id] = PieceTask{weight_work, 0};
-    } else if (any_flagged(node.inputs, forward)) {
-      const bool is_awaited = any_flagged(node.outputs, before_backward);
-      const PipelineWork work = node.phase == Phase::kForward ? PipelineWork::kForward
-                                : is_awaited                  ? input_work
-                                                              : weight_work;
+    } else if (any_flagged(node.inputs, flags.on_forward) || is_for_last) {
+      const bool is_awaited = any_flagged(node.outputs, flags.of_backward);
+      const PipelineWork work = is_forward   ? PipelineWork::kForward
+                                : is_awaited ? input_work
+                                             : weight_work;
       tasks_[id] = PieceTask{work, pieces_ - 1};
-    } else if (any_flagged(node.inputs, weights) && any_flagged(node.inputs, batch)) {
-      const bool is_forward = node.phase == Phase::kForward;
+    } else if (is_of_tokens) {
       tasks_[id] = PieceTask{is_forward ? PipelineWork::kForward : weight_work, 0};
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds which task of a pipeline computes each value of a microbatch. The layers that are stacked
-// over `stage` are cut into pieces; values that the graph computes before them belong to the first
-// piece, values after them to the last one.
+// over `stage` are cut into pieces; values that they are computed from belong to the first piece,
+// values after them, and what only those are computed from, to the last one.
 #pragma once
 
 #include <compare>
@@ -61,6 +61,13 @@ class TaskPlacement {
   PipelineWork weight_work() const;
 
  private:
+  // Values that depend on the results of the loops, on weights and on the microbatch; and values
+  // that the loops and the nodes after the forward loop are computed from.
+  struct Dependences {
+    ValueFlags on_forward, on_backward, on_weights, on_batch;
+    ValueFlags of_forward, of_backward, of_last = {};
+  };
+  Dependences dependences() const;
   void find_loops();
   void find_stacked_gradients();
   void place_nodes();
