@@ -72,19 +72,8 @@ MultiTokenPrediction::HParams hparams(int64_t num_tokens) {
 
 // Different values for every weight, for x and for the table of the embedding and the softmax.
 ReferenceInputs numbers(const MultiTokenPrediction::HParams& p) {
-  const auto layer = Template<MultiTokenPrediction>(p).instantiate();
-  ReferenceInputs result;
-  double frequency = 0.37;
-  const auto fill = [&](const std::string& name, size_t count) {
-    frequency += 0.11;
-    for (size_t i = 0; i < count; ++i)
-      result[name].push_back(std::sin(frequency * static_cast<double>((i + 1) * (i + 2))));
-  };
-  for (const Parameter& each : layer->parameters().parameters())
-    fill(each.path, static_cast<size_t>(each.type.elements()));
-  fill("x", kAll * kWidth);
-  fill("table", kVocab * kWidth);
-  return result;
+  return distinct_values(Template<MultiTokenPrediction>(p).instantiate()->parameters(),
+                         {{"x", kAll * kWidth}, {"table", kVocab * kWidth}});
 }
 
 // One module of the plain implementation; all values are row-major.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/layer_trial.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "layers/parameter.h"
@@ -20,6 +21,21 @@ std::vector<double> initial_values(Parameter parameter, uint64_t seed, int threa
   initialize(parameter, seed, whole_of(parameter), std::as_writable_bytes(std::span(values)),
              threads);
   return {values.begin(), values.end()};
+}
+
+ReferenceInputs distinct_values(const ParameterTable& table,
+                                const std::vector<std::pair<std::string, size_t>>& inputs) {
+  ReferenceInputs result;
+  double frequency = 0.37;
+  const auto fill = [&](const std::string& name, size_t count) {
+    frequency += 0.11;
+    for (size_t i = 0; i < count; ++i)
+      result[name].push_back(std::sin(frequency * static_cast<double>((i + 1) * (i + 2))));
+  };
+  for (const Parameter& each : table.parameters())
+    fill(each.path, static_cast<size_t>(each.type.elements()));
+  for (const auto& [name, count] : inputs) fill(name, count);
+  return result;
 }
 
 void require_close(const std::vector<double>& got, const std::vector<double>& expected,

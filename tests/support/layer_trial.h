@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/devices/reference/interpreter.h"
@@ -17,6 +18,10 @@ namespace tessera {
 Region whole_of(const Parameter& parameter);
 // The initial values of the whole weight, drawn in f32.
 std::vector<double> initial_values(Parameter parameter, uint64_t seed = 1, int threads = 1);
+
+// Different values between -1 and 1 for every weight, and for inputs of these sizes after them.
+ReferenceInputs distinct_values(const ParameterTable& table,
+                                const std::vector<std::pair<std::string, size_t>>& inputs);
 
 // Fails unless the values are equal up to `margin` and a relative rounding error.
 void require_close(const std::vector<double>& got, const std::vector<double>& expected,

@@ -168,18 +168,8 @@ class Plain {
 
 // Different values for every weight and for x.
 ReferenceInputs numbers(const LatentAttention::HParams& p) {
-  const auto layer = Template<SequenceLayer>(p).instantiate();
-  ReferenceInputs result;
-  double frequency = 0.37;
-  const auto fill = [&](const std::string& name, int64_t count) {
-    frequency += 0.11;
-    for (int64_t i = 0; i < count; ++i)
-      result[name].push_back(std::sin(frequency * static_cast<double>((i + 1) * (i + 2))));
-  };
-  for (const Parameter& each : layer->parameters().parameters())
-    fill(each.path, each.type.elements());
-  fill("x", kAll * kWidth);
-  return result;
+  return distinct_values(Template<SequenceLayer>(p).instantiate()->parameters(),
+                         {{"x", kAll * kWidth}});
 }
 
 TestedLayer tested(const LatentAttention::HParams& p, LayerSetting setting = {}) {
