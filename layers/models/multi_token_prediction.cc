@@ -18,8 +18,8 @@ REGISTER_TEMPLATE(MultiTokenPrediction, MultiTokenPrediction);
 
 namespace {
 
-// Element i + count of x["batch seq"] at i, and 0 at the end of a row. Rows are whole on each
-// device meanwhile: numbers of tokens are small.
+// Element i + count of x["batch seq"] at i, and 0 at the end of a row. Whole rows are gathered on
+// each device: ids and weights are small.
 Tensor ahead(const Tensor& x, int64_t count) {
   const Tensor rows = whole_along(x, "seq");
   const int64_t seq = rows.size("seq");

@@ -98,6 +98,21 @@ TEST_CASE("two thousand compositions of features and meshes give one device's nu
   run_draws(Tier::kFull, 1000, 2000, 1000);
 }
 
+// In a pipeline the last stage embeds further tokens, also where that is recomputed for a gradient.
+TEST_CASE("predictions of further tokens are those of one device") {
+  for (const std::string model :
+       {"seed=3 layers=2 features=mtp,packing,token_weights mesh=sequence:2,fsdp:2",
+        "seed=4 layers=2 features=mtp,packing,untied,loss_chunks mesh=ring:2,tensor:2",
+        "seed=112 layers=2 features=mtp,uneven_microbatches,token_weights,padding mesh=context:2",
+        "seed=11 layers=4 features=mtp,repeated,save_nothing mesh=fsdp:2 stages=2:1f1b",
+        "seed=12 layers=4 features=mtp,repeated,untied,save_dots,packing stages=2:zero_bubble"}) {
+    const Verdict verdict = verdict_on(parse_composition(model), Compared::kF64);
+    INFO(model << ": " << verdict.text());
+    REQUIRE(!verdict.refusal);
+    REQUIRE(!verdict.fails());
+  }
+}
+
 TEST_CASE("the balancing biases of stacked layers are those of each layer alone") {
   const auto biases = [](const std::string& stack, const std::vector<std::string>& layers) {
     const Composition composition =

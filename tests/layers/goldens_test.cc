@@ -82,7 +82,7 @@ ReferenceInputs token_batch() {
 
 struct Golden {
   double loss = 0.0;
-  std::map<std::string, double> metrics;  // Those of layers.
+  std::map<std::string, double> metrics;  // By name, with the path of the layer.
   std::map<std::string, std::vector<double>> gradients;
 };
 
