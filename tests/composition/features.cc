@@ -22,14 +22,16 @@ void set_mla(ModelParts& m, Chance& chance) {
   m.other_attention = latent;
 }
 
-// Keys and outputs near 0, of which the norms would enlarge rounding errors, are rare.
+// Weights are small, since many layers of large ones enlarge rounding errors.
 void set_delta_net(ModelParts& m, Chance& chance) {
-  m.other_attention = GatedDeltaNet::HParams{.num_kv_heads = m.sizes.heads / (1 + chance.below(2)),
-                                             .dims_per_head = 6,
-                                             .value_dims_per_head = 4,
-                                             .conv_width = 1 + chance.below(4),
-                                             .use_delta_rule = !chance.one_in(4),
-                                             .norm_epsilon = 1e-2};
+  GatedDeltaNet::HParams p{.num_kv_heads = m.sizes.heads / (1 + chance.below(2)),
+                           .dims_per_head = 6,
+                           .value_dims_per_head = 4,
+                           .conv_width = 1 + chance.below(4),
+                           .use_delta_rule = !chance.one_in(4),
+                           .norm_epsilon = 1e-2};
+  p.layer.params_init = WeightInit{InitKind::kGaussian, 0.05};
+  m.other_attention = p;
 }
 
 void set_biases(ModelParts& m, Chance&) { m.attention.use_bias = m.dense.use_bias = true; }
