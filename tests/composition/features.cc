@@ -22,7 +22,8 @@ void set_mla(ModelParts& m, Chance& chance) {
   m.other_attention = latent;
 }
 
-// Weights are small, since many layers of large ones enlarge rounding errors.
+// Small weights, and norms that do not enlarge what is near 0: many layers would enlarge rounding
+// errors.
 void set_delta_net(ModelParts& m, Chance& chance) {
   GatedDeltaNet::HParams p{.num_kv_heads = m.sizes.heads / (1 + chance.below(2)),
                            .dims_per_head = 6,
@@ -30,8 +31,9 @@ void set_delta_net(ModelParts& m, Chance& chance) {
                            .conv_width = 1 + chance.below(4),
                            .use_delta_rule = !chance.one_in(4),
                            .norm_epsilon = 1e-2};
-  p.layer.params_init = WeightInit{InitKind::kGaussian, 0.05};
+  p.layer.params_init = WeightInit{InitKind::kGaussian, 0.1};
   m.other_attention = p;
+  m.block.norm_tpl = RmsNorm::HParams{.epsilon = 0.1};
 }
 
 void set_biases(ModelParts& m, Chance&) { m.attention.use_bias = m.dense.use_bias = true; }

@@ -475,7 +475,8 @@ def losses_of(folder, batches, seed):
     weight by about a rounding to bf16."""
     generator = torch.Generator().manual_seed(seed)
     auto = auto_model(AutoConfig.from_pretrained(folder).model_type)
-    model = auto.from_pretrained(folder, dtype=BF16, attn_implementation="eager").train()
+    model = auto.from_pretrained(folder, dtype=BF16, attn_implementation="eager",
+                                 experts_implementation="eager").train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
