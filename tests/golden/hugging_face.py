@@ -476,7 +476,7 @@ def losses_of(folder, batches, seed):
     generator = torch.Generator().manual_seed(seed)
     auto = auto_model(AutoConfig.from_pretrained(folder).model_type)
     model = auto.from_pretrained(folder, dtype=BF16, attn_implementation="eager",
-                                 experts_implementation="eager").train()
+                                 experts_implementation="batched_mm").train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

@@ -78,24 +78,11 @@ void require_gradients(const std::string& golden, const ExperimentConfig& config
   }
 }
 
-// The dtype of a golden's tensors, as our dtype name.
-std::string dtype_of(const std::string& golden) {
-  const SafetensorsModel model(hf_golden(golden));
-  switch (model.find(model.names()[0])->type) {
-    case SafetensorsType::kBF16:
-      return "bf16";
-    case SafetensorsType::kF16:
-      return "f16";
-    default:
-      return "f32";
-  }
-}
-
 // The files of an import come back, with the family and all members of its config.json.
 void require_same_export(const std::string& golden, const ExperimentConfig& config,
                          const fs::path& directory) {
   RunWith options;
-  options.of_mode<ExportOptions>().dtype = dtype_of(golden);
+  options.of_mode<ExportOptions>().dtype = hf_dtype(golden);
   export_hf(config, directory / "run", directory / "out", options);
   require_same_tensors(hf_golden(golden), directory / "out");
   REQUIRE(read_file(directory / "out/config.json") == read_file(hf_golden(golden) / "config.json"));

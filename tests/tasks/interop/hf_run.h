@@ -20,6 +20,8 @@ namespace tessera {
 std::filesystem::path hf_golden(const std::string& name);
 std::vector<std::string> hf_golden_names();
 HfConfig hf_golden_config(const std::string& name);
+// The dtype of a golden's tensors, as our dtype name.
+std::string hf_dtype(const std::string& golden);
 
 // An experiment with this model, on synthetic tokens of its vocabulary, with seq = 20.
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model);

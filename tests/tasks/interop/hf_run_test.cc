@@ -46,6 +46,18 @@ HfConfig hf_golden_config(const std::string& name) {
   return read_hf_config(read_file(file), file);
 }
 
+std::string hf_dtype(const std::string& golden) {
+  const SafetensorsModel model(hf_golden(golden));
+  switch (model.find(model.names()[0])->type) {
+    case SafetensorsType::kBF16:
+      return "bf16";
+    case SafetensorsType::kF16:
+      return "f16";
+    default:
+      return "f32";
+  }
+}
+
 ExperimentConfig hf_experiment(const LanguageModel::HParams& model) {
   const SyntheticInput::HParams input{.task = SyntheticTask::kCopy,
                                       .global_batch_size = 4,
