@@ -480,6 +480,8 @@ def losses_of(folder, batches, seed):
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        if hasattr(module, "jitter_noise"):
+            module.jitter_noise = 0.0
     exact = auto.from_pretrained(folder, dtype=F32)
     weights = {}
     for name, weight in exact.named_parameters():

@@ -20,16 +20,6 @@ namespace {
 
 using Block = TransformerBlock::HParams;
 
-void for_each_block(Template<SequenceLayer>& layer_tpl, const std::function<void(Block&)>& change) {
-  if (layer_tpl.holds<Block>()) return change(layer_tpl.as<Block>());
-  if (layer_tpl.holds<LayerSequence::HParams>()) {
-    for (auto& part : layer_tpl.as<LayerSequence::HParams>().layers_tpl)
-      for_each_block(part, change);
-  } else {
-    for_each_block(layer_tpl.as<StackedTransformer::HParams>().block_tpl, change);
-  }
-}
-
 DotProductAttention::HParams& attention_in(Block& block) {
   return block.attention_tpl.as<DotProductAttention::HParams>();
 }

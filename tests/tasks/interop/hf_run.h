@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -68,6 +69,10 @@ std::vector<std::vector<int32_t>> decoded(const ExperimentConfig& config,
                                           const std::filesystem::path& run,
                                           const std::vector<std::vector<int32_t>>& prompts,
                                           int64_t steps);
+
+// Changes each block of a stack, also in loops.
+void for_each_block(Template<SequenceLayer>& layer_tpl,
+                    const std::function<void(TransformerBlock::HParams&)>& change);
 
 struct HfScores {
   std::vector<std::vector<int32_t>> ids;

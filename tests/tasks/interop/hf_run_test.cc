@@ -285,6 +285,20 @@ Rows decoded(const ExperimentConfig& config, const fs::path& run_directory, cons
   return rows;
 }
 
+void for_each_block(Template<SequenceLayer>& layer_tpl,
+                    const std::function<void(TransformerBlock::HParams&)>& change) {
+  if (layer_tpl.holds<TransformerBlock::HParams>())
+    return change(layer_tpl.as<TransformerBlock::HParams>());
+  if (layer_tpl.holds<LayerSequence::HParams>()) {
+    for (auto& part : layer_tpl.as<LayerSequence::HParams>().layers_tpl)
+      for_each_block(part, change);
+  } else if (layer_tpl.holds<Repeated::HParams>()) {
+    for_each_block(layer_tpl.as<Repeated::HParams>().block_tpl, change);
+  } else {
+    for_each_block(layer_tpl.as<StackedTransformer::HParams>().block_tpl, change);
+  }
+}
+
 HfScores read_scores(const fs::path& directory) {
   const SafetensorsFile file(directory / "scores.safetensors");
   HfScores scores;
