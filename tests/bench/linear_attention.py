@@ -10,9 +10,14 @@ Needs torch and transformers.
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
+import sys
 import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path = [p for p in sys.path if os.path.abspath(p or ".") != HERE]  # It has a tokenizers.py.
 
 import torch
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
