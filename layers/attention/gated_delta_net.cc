@@ -161,8 +161,9 @@ Tensor GatedDeltaNet::recurred(const Tensor& q, const Tensor& k, const Tensor& v
                 .segment_ids = segment_ids.valid() ? with_whole_rows(segment_ids) : Tensor()})
         .out;
   // Padding leaves the state as it is.
-  log_decay = mask(log_decay, cache->token_mask(q));
-  beta = mask(beta, cache->token_mask(q));
+  const Tensor is_token = cache->token_mask(q);
+  log_decay = mask(log_decay, is_token);
+  beta = mask(beta, is_token);
   const Type type = make_type(
       DType::kF32, {q.type().axes[0], q.type().axes[2], q.type().axes[3], v.type().axes[3]});
   Tensor out;
@@ -184,9 +185,9 @@ Tensor GatedDeltaNet::fprop(Tensor x, const SequenceInfo& sequence) const {
   const Tensor steps = by_head(place(product(x, param(beta_), over("embed"))));
   const Tensor beta = sigmoid(as_dtype(steps, DType::kF32));
   const Tensor context = save_for_backward(recurred(q, k, v, log_decay(x), beta, ids), "context");
-  const Tensor gate =
-      merge_axes(place(product(x, param(gate_), over("embed"))), "kv_heads", "group", "heads");
-  const Tensor gated = reshard(norm_(context), place(gate).type()) * silu(place(gate));
+  const Tensor gate = place(
+      merge_axes(place(product(x, param(gate_), over("embed"))), "kv_heads", "group", "heads"));
+  const Tensor gated = reshard(norm_(context), gate.type()) * silu(gate);
   // If heads are split, the product is a partial sum: placing it reduces.
   return save_for_backward(
       place(product(gated, param(output_), over("heads value_dim")), "residual"), "out_proj");
