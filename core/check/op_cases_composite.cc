@@ -83,8 +83,8 @@ void add_recurrences(std::vector<OpCase>& rows) {
   }
 }
 
-// Linear recurrences of the given numbers of tokens, with all combinations of their options.
-// `log_decay` is at most 0; sums of random ids are ids of segments.
+// Linear recurrences of this number of tokens, with each option and some combinations. `log_decay`
+// is at most 0; sums of random ids are ids of segments.
 void add_linear_recurrences(std::vector<OpCase>& rows, int seq, int key_dim, int value_dim) {
   const std::string key = fmt::format("batch=2 seq={} heads=3 key_dim={}", seq, key_dim);
   const std::string state =

@@ -55,7 +55,7 @@ void bind_shared_expert(ConfigMembers& config, MoeFeedForward::HParams& experts)
   int64_t shared = experts.num_shared_experts * width;
   config.size("shared_expert_intermediate_size", shared, 512, ConfigMembers::kMostHidden);
   if (shared % width != 0)
-    fail("{}: shared_expert_intermediate_size={} is no multiple of moe_intermediate_size={}",
+    fail("{}: shared_expert_intermediate_size={} is not a multiple of moe_intermediate_size={}",
          config.where(), shared, width);
   experts.num_shared_experts = shared / width;
   experts.use_shared_gate = true;

@@ -186,7 +186,7 @@ class HeadRecurrence {
       store(load(at(from, i, j)), static_cast<T*>(to) + token(i) * width + j, width - j);
     });
   }
-  // Reads the state of this head, zeros if there is none.
+  // Reads the state of this head; without a state operand it is all zeros.
   void read_state(const float* from, float* to) const {
     const int64_t width = shape_.value_dim;
     for_each(shape_.key_dim, width, [&](int64_t i, int64_t j) HWY_ATTR {
