@@ -82,10 +82,10 @@ void bind_expert_width(ConfigMembers& config, LayeredLm& model, MoeFeedForward::
 }
 
 void bind_router(ConfigMembers& config, const LayeredLm& model, MoeFeedForward::HParams& experts,
-                 double loss_coefficient) {
+                 double loss_coefficient, const RouterDefaults& defaults) {
   auto& router = config.part<TopKRouter::HParams>(experts.router_tpl, "ffn_tpl.router_tpl");
-  config.size("num_experts_per_tok", router.top_k, 8);
-  config.flag("norm_topk_prob", router.normalize_weights, false);
+  config.size("num_experts_per_tok", router.top_k, defaults.top_k);
+  config.flag("norm_topk_prob", router.normalize_weights, defaults.normalizes_weights);
   bind_balance_loss(config, model, router, loss_coefficient);
   check_top_k(config, router.top_k, experts);
 }

@@ -112,8 +112,12 @@ std::vector<std::string> sliding_layers(const LayeredLm& model,
 void bind_expert_width(ConfigMembers& config, LayeredLm& model, MoeFeedForward::HParams& experts,
                        std::string_view name);
 // num_experts_per_tok, norm_topk_prob and router_aux_loss_coef of a TopKRouter without capacity.
+struct RouterDefaults {
+  int64_t top_k = 8;
+  bool normalizes_weights = false;
+};
 void bind_router(ConfigMembers& config, const LayeredLm& model, MoeFeedForward::HParams& experts,
-                 double loss_coefficient);
+                 double loss_coefficient, const RouterDefaults& defaults = {});
 
 // Error if a token chooses more experts than there are.
 void check_top_k(const ConfigMembers& config, int64_t top_k,

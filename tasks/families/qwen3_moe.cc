@@ -40,11 +40,7 @@ MoeFeedForward::HParams& bind_qwen3_experts(ConfigMembers& config, LayeredLm& mo
   config.size("num_local_experts", count, defaults.count);  // The name in files of transformers 5.
   config.size("num_experts", count, count);
   experts.num_experts = count;
-  bind_router(config, model, experts, 0.001);
-  auto& router = experts.router_tpl.as<TopKRouter::HParams>();
-  config.size("num_experts_per_tok", router.top_k, defaults.top_k);
-  config.flag("norm_topk_prob", router.normalize_weights, defaults.normalizes_weights);
-  check_top_k(config, router.top_k, experts);
+  bind_router(config, model, experts, 0.001, defaults.router);
   return experts;
 }
 

@@ -14,8 +14,8 @@ std::vector<bool> bind_dense_layers(ConfigMembers& config, const LayeredLm& mode
 
 // The experts of a layer, with its router.
 struct Qwen3ExpertDefaults {
-  int64_t width = 768, count = 128, top_k = 8;
-  bool normalizes_weights = false;
+  int64_t width = 768, count = 128;
+  RouterDefaults router = {};
 };
 MoeFeedForward::HParams& bind_qwen3_experts(ConfigMembers& config, LayeredLm& model,
                                             TransformerBlock::HParams& layer,

@@ -77,9 +77,10 @@ void qwen3_next_members(ConfigMembers& config, LayeredLm& model) {
       bind_gated_feed_forward(config, model, layer);
     else
       bind_shared_expert(
-          config, bind_qwen3_experts(
-                      config, model, layer,
-                      {.width = 512, .count = 512, .top_k = 10, .normalizes_weights = true}));
+          config,
+          bind_qwen3_experts(
+              config, model, layer,
+              {.width = 512, .count = 512, .router = {.top_k = 10, .normalizes_weights = true}}));
   }
   // Also where no layer is dense.
   config.size("intermediate_size", model.lm.hidden_dims, 5632, ConfigMembers::kMostHidden);
