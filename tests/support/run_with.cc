@@ -20,7 +20,7 @@ struct RunOfMode {
   Run operator()(const DecodeOptions& o) {
     return decode_run(config, setting, o, devices, processes);
   }
-  Run operator()(const ScoreOptions& o) {
+  Run operator()(const ScoringOptions& o) {
     return score_run(config, setting, o, devices, processes);
   }
   Run operator()(const PlanOptions& o) { return plan_run(config, setting, o, devices, processes); }

@@ -73,7 +73,7 @@ std::vector<ScoreRequest> unpacked(const std::string& message) {
 
 class ScoreRun final : public BaseRun {
  public:
-  ScoreRun(const ExperimentConfig& config, const RunSetting& setting, const ScoreOptions& options,
+  ScoreRun(const ExperimentConfig& config, const RunSetting& setting, const ScoringOptions& options,
            const std::vector<Device*>& devices, ProcessGroup& processes)
       : setting_(setting),
         options_(options),
@@ -179,7 +179,7 @@ class ScoreRun final : public BaseRun {
   }
 
   RunSetting setting_;
-  ScoreOptions options_;
+  ScoringOptions options_;
   ProcessGroup& processes_;
   ModelSession session_;
   ChosenCheckpoint checkpoint_;
@@ -192,8 +192,8 @@ class ScoreRun final : public BaseRun {
 }  // namespace
 
 std::unique_ptr<BaseRun> score_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const ScoreOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes) {
+                                   const ScoringOptions& options,
+                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
   return std::make_unique<ScoreRun>(config, setting, options, devices, processes);
 }
 

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-struct ScoreOptions {
+struct ScoringOptions {
   CheckpointChoice checkpoint;
   std::filesystem::path requests;  // A request a line (inputs/score_requests.h).
   // A line for each request; "": score_out/<name of requests>_step_<10 digits>.jsonl of the run.
@@ -25,7 +25,7 @@ struct ScoreOptions {
 
 // The arguments are those of train_run (tasks/run/train/trainer.h).
 std::unique_ptr<BaseRun> score_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const ScoreOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes);
+                                   const ScoringOptions& options,
+                                   const std::vector<Device*>& devices, ProcessGroup& processes);
 
 }  // namespace tessera
