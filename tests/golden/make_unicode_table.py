@@ -4,8 +4,8 @@
 
   pip install tokenizers==0.23.3 unicodedata2==16.0.0; make_unicode_table.py
 
-Asks the library for every character whether it has each property of a pattern, and compares with
-the installed Oniguruma, which must be 6.9.8 (Unicode 14). Takes 10 minutes. Also needs perl.
+Asks the library for every character whether it has each of PROPERTIES, and compares with the installed
+Oniguruma, which must be 6.9.8 (Unicode 14). Takes 10 minutes. Also needs perl.
 """
 import ctypes
 import pathlib
@@ -17,35 +17,26 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 TEXT = "".join(map(chr, CODES))
 FIRST = 0x100  # The characters before have the same properties in all versions.
-# Properties of Oniguruma that are not blocks.
+# The properties that patterns of tokenizers may use: general categories, POSIX classes, scripts and a few others.
 PROPERTIES = """
-Alnum Alpha Blank Cntrl Digit Graph Lower Print Space Upper XDigit Word ASCII_Hex_Digit Adlam Ahom Alphabetic
-Anatolian_Hieroglyphs Any Arabic Armenian Assigned Avestan Balinese Bamum Bassa_Vah Batak Bengali Bhaiksuki
-Bidi_Control Bopomofo Brahmi Braille Buginese Buhid C Canadian_Aboriginal Carian Case_Ignorable Cased
-Caucasian_Albanian Cc Cf Chakma Cham Changes_When_Casefolded Changes_When_Casemapped Changes_When_Lowercased
-Changes_When_Titlecased Changes_When_Uppercased Cherokee Cn Co Common Coptic Cs Cuneiform Cypriot Cyrillic
-Dash Default_Ignorable_Code_Point Deprecated Deseret Devanagari Diacritic Dogra Duployan Egyptian_Hieroglyphs
-Elbasan Ethiopic Extender Georgian Glagolitic Gothic Grantha Grapheme_Base Grapheme_Extend Grapheme_Link Greek
-Gujarati Gunjala_Gondi Gurmukhi Han Hangul Hanifi_Rohingya Hanunoo Hatran Hebrew Hex_Digit Hiragana Hyphen
-IDS_Binary_Operator IDS_Trinary_Operator ID_Continue ID_Start Ideographic Imperial_Aramaic Inherited
-Inscriptional_Pahlavi Inscriptional_Parthian Javanese Join_Control Kaithi Kannada Katakana Kayah_Li Kharoshthi
-Khmer Khojki Khudawadi L LC Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Ll Lm Lo Logical_Order_Exception
-Lowercase Lt Lu Lycian Lydian M Mahajani Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi Math Mc Me
-Medefaidrin Meetei_Mayek Mende_Kikakui Meroitic_Cursive Meroitic_Hieroglyphs Miao Mn Modi Mongolian Mro
-Multani Myanmar N Nabataean Nd New_Tai_Lue Newa Nko Nl No Noncharacter_Code_Point Nushu Ogham Ol_Chiki
-Old_Hungarian Old_Italic Old_North_Arabian Old_Permic Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic
-Oriya Osage Osmanya Other_Alphabetic Other_Default_Ignorable_Code_Point Other_Grapheme_Extend
-Other_ID_Continue Other_ID_Start Other_Lowercase Other_Math Other_Uppercase P Pahawh_Hmong Palmyrene
-Pattern_Syntax Pattern_White_Space Pau_Cin_Hau Pc Pd Pe Pf Phags_Pa Phoenician Pi Po
-Prepended_Concatenation_Mark Ps Psalter_Pahlavi Quotation_Mark Radical Regional_Indicator Rejang Runic S
-Samaritan Saurashtra Sc Sentence_Terminal Sharada Shavian Siddham SignWriting Sinhala Sk Sm So Soft_Dotted
-Sogdian Sora_Sompeng Soyombo Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri
-Tamil Tangut Telugu Terminal_Punctuation Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic Unified_Ideograph
-Unknown Uppercase Vai Variation_Selector Warang_Citi White_Space XID_Continue XID_Start Yi Z Zanabazar_Square
-Zl Zp Zs Elymaic Nandinagari Nyiakeng_Puachue_Hmong Wancho Chorasmian Dives_Akuru Khitan_Small_Script Yezidi
-Cypro_Minoan Old_Uyghur Tangsa Toto Vithkuqi Kawi Nag_Mundari Garay Gurung_Khema Kirat_Rai Ol_Onal Sunuwar
-Todhri Tulu_Tigalari Emoji Emoji_Presentation Emoji_Modifier Emoji_Modifier_Base Emoji_Component
-Extended_Pictographic ID_Compat_Math_Start ID_Compat_Math_Continue IDS_Unary_Operator Modifier_Combining_Mark
+Alnum Alpha Blank Cntrl Digit Graph Lower Print Space Upper XDigit Word Adlam Ahom Alphabetic Anatolian_Hieroglyphs
+Any Arabic Armenian Assigned Avestan Balinese Bamum Bassa_Vah Batak Bengali Bhaiksuki Bopomofo Brahmi Braille Buginese
+Buhid C Canadian_Aboriginal Carian Caucasian_Albanian Cc Cf Chakma Cham Cherokee Cn Co Common Coptic Cs Cuneiform
+Cypriot Cyrillic Deseret Devanagari Dogra Duployan Egyptian_Hieroglyphs Elbasan Ethiopic Georgian Glagolitic Gothic
+Grantha Greek Gujarati Gunjala_Gondi Gurmukhi Han Hangul Hanifi_Rohingya Hanunoo Hatran Hebrew Hiragana Ideographic
+Imperial_Aramaic Inherited Inscriptional_Pahlavi Inscriptional_Parthian Javanese Join_Control Kaithi Kannada Katakana
+Kayah_Li Kharoshthi Khmer Khojki Khudawadi L LC Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Ll Lm Lo Lowercase Lt Lu
+Lycian Lydian M Mahajani Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi Mc Me Medefaidrin Meetei_Mayek
+Mende_Kikakui Meroitic_Cursive Meroitic_Hieroglyphs Miao Mn Modi Mongolian Mro Multani Myanmar N Nabataean Nd
+New_Tai_Lue Newa Nko Nl No Nushu Ogham Ol_Chiki Old_Hungarian Old_Italic Old_North_Arabian Old_Permic Old_Persian
+Old_Sogdian Old_South_Arabian Old_Turkic Oriya Osage Osmanya P Pahawh_Hmong Palmyrene Pau_Cin_Hau Pc Pd Pe Pf Phags_Pa
+Phoenician Pi Po Ps Psalter_Pahlavi Rejang Runic S Samaritan Saurashtra Sc Sharada Shavian Siddham SignWriting Sinhala
+Sk Sm So Sogdian Sora_Sompeng Soyombo Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri
+Tamil Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic Unified_Ideograph Unknown Uppercase Vai Warang_Citi
+White_Space Yi Z Zanabazar_Square Zl Zp Zs Elymaic Nandinagari Nyiakeng_Puachue_Hmong Wancho Chorasmian Dives_Akuru
+Khitan_Small_Script Yezidi Cypro_Minoan Old_Uyghur Tangsa Toto Vithkuqi Kawi Nag_Mundari Garay Gurung_Khema Kirat_Rai
+Ol_Onal Sunuwar Todhri Tulu_Tigalari Emoji Emoji_Presentation Emoji_Modifier Emoji_Modifier_Base Emoji_Component
+Extended_Pictographic
 """.split()
 # Scripts that Unicode 15 and 16 added, with their short names.
 NEW_SCRIPTS = {
