@@ -80,6 +80,73 @@ std::string files_text(const BuildInputs& built) {
   return fmt::format("{} ({} bytes)", files, bytes);
 }
 
+// The beginning of the tail, at a character boundary.
+size_t tail_of(const std::string& text, double fraction) {
+  constexpr size_t kMostContinuing = 3;
+  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1.0 - fraction));
+  size_t end = cut;
+  while (end < text.size() && end < cut + kMostContinuing &&
+         (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    ++end;
+  return end;
+}
+
+class TextReader final : public InputReader {
+ public:
+  TextReader(const BuildInput& input, const TokenBuild& build)
+      : input_(input),
+        fraction_(build.validation_fraction),
+        documents_(open_documents(input.path, build.read,
+                                  input.kind == SourceKind::kText ? DocumentFormat::kText
+                                                                  : DocumentFormat::kJsonLines)) {}
+
+  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
+    std::optional<std::string> text = documents_->next();
+    if (!text) return false;
+    if (text->empty()) ++empty_;
+    batch->bytes += static_cast<int64_t>(text->size());
+    const int64_t number = position().document - 1;
+    const auto add = [&](Split split, std::string part) {
+      if (wanted[split] && !part.empty())
+        batch->texts.push_back({split, std::move(part), &input_, number});
+    };
+    switch (input_.validation_part) {
+      case ValidationPart::kNone:
+        add(kTrain, *std::move(text));
+        break;
+      case ValidationPart::kWhole:
+        add(kValidation, *std::move(text));
+        break;
+      case ValidationPart::kByDocument: {
+        const Split split = in_validation_split(*text, fraction_) ? kValidation : kTrain;
+        add(split, *std::move(text));
+        break;
+      }
+      case ValidationPart::kTail: {
+        const size_t tail = tail_of(*text, fraction_);
+        add(kValidation, text->substr(tail));
+        text->resize(tail);
+        add(kTrain, *std::move(text));
+        break;
+      }
+    }
+    return true;
+  }
+
+  ShardPosition position() const override { return documents_->position(); }
+  void seek(const ShardPosition& position) override { documents_->seek(position); }
+  SkippedRecords skipped() const override { return {documents_->corrupt(), empty_}; }
+  int64_t bytes_read() const override { return documents_->bytes_read(); }
+
+ private:
+  const BuildInput& input_;
+  double fraction_;
+  std::unique_ptr<DocumentReader> documents_;
+  int64_t empty_ = 0;
+};
+
+constexpr size_t kMostDocuments = 1 << 14;  // Per batch.
+
 }  // namespace
 
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
@@ -154,85 +221,10 @@ void DocumentBatch::clear() {
 
 // Text inputs.
 
-namespace {
-
-// The beginning of the tail, at a character boundary.
-size_t tail_of(const std::string& text, double fraction) {
-  constexpr size_t kMostContinuing = 3;
-  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1.0 - fraction));
-  size_t end = cut;
-  while (end < text.size() && end < cut + kMostContinuing &&
-         (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-    ++end;
-  return end;
-}
-
-class TextReader final : public InputReader {
- public:
-  TextReader(const BuildInput& input, const TokenBuild& build)
-      : input_(input),
-        fraction_(build.validation_fraction),
-        documents_(open_documents(input.path, build.read,
-                                  input.kind == SourceKind::kText ? DocumentFormat::kText
-                                                                  : DocumentFormat::kJsonLines)) {}
-
-  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
-    std::optional<std::string> text = documents_->next();
-    if (!text) return false;
-    if (text->empty()) ++empty_;
-    batch->bytes += static_cast<int64_t>(text->size());
-    const int64_t number = position().document - 1;
-    const auto add = [&](Split split, std::string part) {
-      if (wanted[split] && !part.empty())
-        batch->texts.push_back({split, std::move(part), &input_, number});
-    };
-    switch (input_.validation_part) {
-      case ValidationPart::kNone:
-        add(kTrain, *std::move(text));
-        break;
-      case ValidationPart::kWhole:
-        add(kValidation, *std::move(text));
-        break;
-      case ValidationPart::kByDocument: {
-        const Split split = in_validation_split(*text, fraction_) ? kValidation : kTrain;
-        add(split, *std::move(text));
-        break;
-      }
-      case ValidationPart::kTail: {
-        const size_t tail = tail_of(*text, fraction_);
-        add(kValidation, text->substr(tail));
-        text->resize(tail);
-        add(kTrain, *std::move(text));
-        break;
-      }
-    }
-    return true;
-  }
-
-  ShardPosition position() const override { return documents_->position(); }
-  void seek(const ShardPosition& position) override { documents_->seek(position); }
-  SkippedRecords skipped() const override { return {documents_->corrupt(), empty_}; }
-  int64_t bytes_read() const override { return documents_->bytes_read(); }
-
- private:
-  const BuildInput& input_;
-  double fraction_;
-  std::unique_ptr<DocumentReader> documents_;
-  int64_t empty_ = 0;
-};
-
-}  // namespace
-
 std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
   if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
   return std::make_unique<TextReader>(input, build);
 }
-
-namespace {
-
-constexpr size_t kMostDocuments = 1 << 14;  // Per batch.
-
-}  // namespace
 
 void UnitSource::open() {
   reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);

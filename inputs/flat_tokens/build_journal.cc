@@ -72,6 +72,38 @@ class IdReader {
   std::vector<int32_t> block_;
 };
 
+constexpr const char* kSettingsName = "settings";
+constexpr const char* kJournalName = "journal.jsonl";
+
+fs::path folder_of(const fs::path& output) {
+  const fs::path parent = output.has_parent_path() ? output.parent_path() : ".";
+  return parent / fmt::format(".{}.parts", output.filename().string());
+}
+
+int64_t count_of(const Json& json, std::string_view name) {
+  const int64_t count = json.at(name).as_integer();
+  if (count < 0) fail("{}.{} is {}, expected 0 or more", json.where(), name, count);
+  return count;
+}
+
+// Returns the first lines in which two lists of settings differ.
+std::string difference(const BuildSettings& before, const BuildSettings& now) {
+  const auto missing = [](const BuildSettings& from, const BuildSettings& in) {
+    const auto found = std::find_if(from.begin(), from.end(), [&](const std::string& line) {
+      return std::find(in.begin(), in.end(), line) == in.end();
+    });
+    return found == from.end() ? std::string("nothing") : *found;
+  };
+  return fmt::format("it had '{}', now '{}'", missing(before, now), missing(now, before));
+}
+
+BuildSettings lines_of(const std::string& text) {
+  BuildSettings lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 }  // namespace
 
 PartWriter::PartWriter(fs::path stem, int64_t vocab_size, const PartSizes& sizes)
@@ -139,42 +171,6 @@ void read_part(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes,
     }
   }
 }
-
-namespace {
-
-constexpr const char* kSettingsName = "settings";
-constexpr const char* kJournalName = "journal.jsonl";
-
-fs::path folder_of(const fs::path& output) {
-  const fs::path parent = output.has_parent_path() ? output.parent_path() : ".";
-  return parent / fmt::format(".{}.parts", output.filename().string());
-}
-
-int64_t count_of(const Json& json, std::string_view name) {
-  const int64_t count = json.at(name).as_integer();
-  if (count < 0) fail("{}.{} is {}, expected 0 or more", json.where(), name, count);
-  return count;
-}
-
-// Returns the first lines in which two lists of settings differ.
-std::string difference(const BuildSettings& before, const BuildSettings& now) {
-  const auto missing = [](const BuildSettings& from, const BuildSettings& in) {
-    const auto found = std::find_if(from.begin(), from.end(), [&](const std::string& line) {
-      return std::find(in.begin(), in.end(), line) == in.end();
-    });
-    return found == from.end() ? std::string("nothing") : *found;
-  };
-  return fmt::format("it had '{}', now '{}'", missing(before, now), missing(now, before));
-}
-
-BuildSettings lines_of(const std::string& text) {
-  BuildSettings lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-}  // namespace
 
 std::string journal_line(int64_t unit, const UnitProgress& progress) {
   JsonLine line;

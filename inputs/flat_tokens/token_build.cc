@@ -203,6 +203,10 @@ void check_not_empty(const TokenBuild& build, const Parts& parts, const SplitRan
   fail("{}: all text is in the validation split; nothing is left to train on", files);
 }
 
+constexpr int kBarWidth = 24;
+constexpr double kTerminalSeconds = 0.1;
+constexpr double kLongestSeconds = 30.0;
+
 }  // namespace
 
 TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
@@ -239,14 +243,6 @@ TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   journal.remove();
   return built;
 }
-
-namespace {
-
-constexpr int kBarWidth = 24;
-constexpr double kTerminalSeconds = 0.1;
-constexpr double kLongestSeconds = 30.0;
-
-}  // namespace
 
 std::string build_status_text(const BuildStatus& status, int width) {
   const double total = std::max<double>(1.0, static_cast<double>(status.total_bytes));

@@ -129,36 +129,6 @@ std::string_view reason_of(const sentencepiece::util::Status& status) {
   return condition == std::string_view::npos ? message : message.substr(condition + 2);
 }
 
-}  // namespace
-
-TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::path>& files,
-                                          const TrainSentencePieceOptions& options,
-                                          const std::filesystem::path& output) {
-  Lines lines(files, options.read);
-  std::string model;
-  sentencepiece::util::Status status;
-  // The library's random generators are per thread, seeded at first use.
-  std::exception_ptr error;
-  start_thread([&] {
-    try {
-      sentencepiece::SetRandomGeneratorSeed(1);
-      status = sentencepiece::SentencePieceTrainer::Train(arguments_of(options), &lines, &model);
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }).join();
-  if (error) std::rethrow_exception(error);
-  if (lines.failure()) std::rethrow_exception(lines.failure());
-  if (lines.report().lines == 0) fail("the input has no text to train a tokenizer on");
-  if (!status.ok())
-    fail("SentencePiece cannot train a model on {} lines of text: {}", lines.report().lines,
-         reason_of(status));
-  write_file_atomically(output, model);
-  return lines.report();
-}
-
-namespace {
-
 struct TrainTokenizer {
   static constexpr std::string_view kName = "train", kUsage = "train --output=FILE.model PATH...";
   static constexpr std::string_view kAbout =
@@ -210,6 +180,32 @@ void TrainTokenizer::run(const Paths& paths, const Printed& printed) const {
 }
 
 }  // namespace
+
+TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::path>& files,
+                                          const TrainSentencePieceOptions& options,
+                                          const std::filesystem::path& output) {
+  Lines lines(files, options.read);
+  std::string model;
+  sentencepiece::util::Status status;
+  // The library's random generators are per thread, seeded at first use.
+  std::exception_ptr error;
+  start_thread([&] {
+    try {
+      sentencepiece::SetRandomGeneratorSeed(1);
+      status = sentencepiece::SentencePieceTrainer::Train(arguments_of(options), &lines, &model);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  if (lines.failure()) std::rethrow_exception(lines.failure());
+  if (lines.report().lines == 0) fail("the input has no text to train a tokenizer on");
+  if (!status.ok())
+    fail("SentencePiece cannot train a model on {} lines of text: {}", lines.report().lines,
+         reason_of(status));
+  write_file_atomically(output, model);
+  return lines.report();
+}
 
 FlatTokensCommand train_command() { return flat_tokens_command<TrainTokenizer>(); }
 

@@ -108,6 +108,9 @@ class LongWord {
   int32_t end_ = 0;
 };
 
+// Symbol positions have 32 bits.
+constexpr size_t kLongestWord = std::numeric_limits<int32_t>::max() / 4;
+
 }  // namespace
 
 void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
@@ -117,13 +120,6 @@ void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
   else
     LongWord(merges, scratch).merge();
 }
-
-namespace {
-
-// Symbol positions have 32 bits.
-constexpr size_t kLongestWord = std::numeric_limits<int32_t>::max() / 4;
-
-}  // namespace
 
 BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
     : where_(where),

@@ -159,33 +159,6 @@ int byte_of_token(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
 }
 
-}  // namespace
-
-std::string TokenDecoder::bytes_of(std::string_view token) const {
-  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
-    return std::string(1, static_cast<char>(byte));
-  std::string text(token);
-  for (const auto& [from, to] : replacements) {
-    text = replaced(text, from, to);
-    if (text.size() > kLongestText)
-      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
-  }
-  if (!end_suffix.empty() && text.ends_with(end_suffix))
-    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
-  return text;
-}
-
-std::string TokenDecoder::stripped(std::string text) const {
-  size_t left = 0;
-  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
-    ++left;
-  text.erase(0, left);
-  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
-  return text;
-}
-
-namespace {
-
 // Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
 // thread-safe.
 class WordCache {
@@ -422,6 +395,29 @@ class BpeTokenizer final : public Tokenizer {
 };
 
 }  // namespace
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  std::string text(token);
+  for (const auto& [from, to] : replacements) {
+    text = replaced(text, from, to);
+    if (text.size() > kLongestText)
+      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
+  }
+  if (!end_suffix.empty() && text.ends_with(end_suffix))
+    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
+  return text;
+}
+
+std::string TokenDecoder::stripped(std::string text) const {
+  size_t left = 0;
+  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
+    ++left;
+  text.erase(0, left);
+  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
+  return text;
+}
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts) {
   return std::make_unique<BpeTokenizer>(std::move(parts));
