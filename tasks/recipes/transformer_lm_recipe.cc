@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/synthetic_input.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/pipeline_schedules.h"
 #include "tasks/task/single_task.h"
@@ -16,7 +16,6 @@ namespace tessera {
 namespace {
 
 constexpr double kAdafactorDecay = 0.99;  // Pax: decay_adam of set_default_adafactor.
-constexpr int64_t kLmEvalBatches = 8;     // Generated sequences are endless.
 
 // Pax's layouts, also within a stage (praxis: set_sharding_params_v1).
 RulesConfig pax_rules(bool use_pipeline) {
@@ -271,12 +270,7 @@ Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
 }
 
 Template<BaseInput> TransformerLmRecipe::generated_input(std::string_view split) const {
-  const bool is_train = split == "train";
-  return SyntheticInput::HParams{.name = std::string(split),
-                                 .global_batch_size = batch_size(),
-                                 .seq_len = seq_len,
-                                 .num_batches = is_train ? -1 : kLmEvalBatches,
-                                 .seed = is_train ? kTrainSeed : kTrainSeed + 1};
+  return generated_split(split, kTrainSeed, batch_size(), seq_len);
 }
 
 TrainHParams TransformerLmRecipe::train() const {
