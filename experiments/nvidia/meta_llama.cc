@@ -3,7 +3,7 @@
 // Meta's Llama 2 (Touvron et al., 2023, arXiv 2307.09288) and Llama 3 (Grattafiori et al., 2024,
 // arXiv 2407.21783), as published: hyper-parameters of section 2.2 and of table 3. Initial weights,
 // meshes, and batches of Llama 3 are ours; Llama 2's batch has 4 million tokens. Pax's Llama 2, in
-// llama2.cc, differs.
+// nvidia.cc, differs.
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"

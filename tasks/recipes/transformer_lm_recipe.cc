@@ -234,30 +234,23 @@ Learner::HParams TransformerLmRecipe::learner() const {
       warmup_steps.has() ? warmup_steps.get() : mlperf_gpt3_rule(batch_size()).warmup_steps;
   const int64_t end = decay_end.has() ? decay_end.get() : mlperf_gpt3_rule(batch_size()).decay_end;
   const int64_t start = decay_start.get_or(warmup + 1);
-  Template<BaseSchedule> schedule_tpl;
-  switch (schedule) {
-    case LmSchedule::kExponential:
-      schedule_tpl = LinearRampupExponentialDecay::HParams{.warmup_steps = warmup,
-                                                           .decay_start = start,
-                                                           .decay_end = end,
-                                                           .min_ratio = min_learning_rate_ratio};
-      break;
-    case LmSchedule::kCosine:
-      schedule_tpl = LinearRampupCosineDecay::HParams{.warmup_steps = warmup,
-                                                      .decay_start = start,
-                                                      .decay_end = end,
-                                                      .min_ratio = min_learning_rate_ratio};
-      break;
-    case LmSchedule::kConstant:
-      schedule_tpl = ConstantSchedule::HParams{};
-      break;
-  }
+  Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+  if (schedule == LmSchedule::kExponential)
+    schedule_tpl = LinearRampupExponentialDecay::HParams{.warmup_steps = warmup,
+                                                         .decay_start = start,
+                                                         .decay_end = end,
+                                                         .min_ratio = min_learning_rate_ratio};
+  if (schedule == LmSchedule::kCosine)
+    schedule_tpl = LinearRampupCosineDecay::HParams{.warmup_steps = warmup,
+                                                    .decay_start = start,
+                                                    .decay_end = end,
+                                                    .min_ratio = min_learning_rate_ratio};
   return {.optimizer_tpl = optimizer_with(schedule_tpl),
           .clip_gradient_norm_to_value = clip_gradient_norm};
 }
 
 Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
-  if (flat_tokens_path.empty()) return generated_input(split);
+  if (flat_tokens_path.empty()) return generated_split(split, kTrainSeed, batch_size(), seq_len);
   const bool is_train = split == "train";
   return FlatTokensInput::HParams{.path = flat_tokens_path,
                                   .split = std::string(split),
@@ -267,10 +260,6 @@ Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
                                   .shuffle = is_train ? Shuffle::kFull : Shuffle::kNone,
                                   .repeat = is_train,
                                   .seed = kTrainSeed};
-}
-
-Template<BaseInput> TransformerLmRecipe::generated_input(std::string_view split) const {
-  return generated_split(split, kTrainSeed, batch_size(), seq_len);
 }
 
 TrainHParams TransformerLmRecipe::train() const {
