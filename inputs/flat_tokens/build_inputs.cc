@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/readers/text_files.h"
-#include "inputs/validation_split.h"
+#include "inputs/shuffle.h"
 
 namespace tessera {
 namespace {
@@ -184,34 +184,20 @@ BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& opt
   return built;
 }
 
-void DocumentIds::add(std::span<const int32_t> ids, uint64_t mark) {
-  if (ids.empty()) return;
-  const size_t begin = bytes_.size();
-  bytes_.resize(begin + ids.size() * static_cast<size_t>(id_bytes_));
-  if (id_bytes_ == sizeof(int32_t)) {
-    std::memcpy(bytes_.data() + begin, ids.data(), ids.size_bytes());
-  } else {
-    std::byte* to = bytes_.data() + begin;
-    for (const int32_t id : ids) {
-      const auto narrow = static_cast<uint16_t>(id);
-      std::memcpy(to, &narrow, sizeof(narrow));
-      to += sizeof(narrow);
-    }
-  }
-  lengths_.push_back(ids.size() | mark);
+void DocumentIds::add(std::span<const int32_t> document, uint64_t mark) {
+  if (document.empty()) return;
+  ids.insert(ids.end(), document.begin(), document.end());
+  lengths.push_back(document.size() | mark);
 }
 
-void DocumentIds::add_document(std::span<const int32_t> ids) { add(ids, 0); }
-void DocumentIds::extend_document(std::span<const int32_t> ids) { add(ids, kContinues); }
-
 void DocumentIds::clear() {
-  bytes_.clear();
-  lengths_.clear();
+  ids.clear();
+  lengths.clear();
 }
 
 void DocumentBatch::clear() {
   texts.clear();
-  for (DocumentIds& ids : tokens) ids.clear();
+  for (DocumentIds& of_split : tokens) of_split.clear();
   untokenised = {};
   bytes = 0;
   end = {};
@@ -224,11 +210,6 @@ void DocumentBatch::clear() {
 std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
   if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
   return std::make_unique<TextReader>(input, build);
-}
-
-void UnitSource::open() {
-  reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);
-  if (from_.offset > 0 || from_.document > 0) reader_->seek(from_);
 }
 
 void UnitSource::close() {
@@ -244,7 +225,10 @@ bool UnitSource::next(const SplitSet& wanted, DocumentBatch* batch) {
   const auto size = static_cast<int64_t>(inputs_.size());
   if (at_ == size) return false;
   while (at_ < size && batch->bytes < build_.batch_bytes && documents < kMostDocuments) {
-    if (reader_ == nullptr) open();
+    if (reader_ == nullptr) {
+      reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);
+      if (from_.offset > 0 || from_.document > 0) reader_->seek(from_);
+    }
     if (reader_->read(wanted, batch)) {
       ++documents;
     } else {
