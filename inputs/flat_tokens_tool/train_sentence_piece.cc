@@ -148,36 +148,34 @@ struct TrainTokenizer {
          About(max_lines, "a random sample of a larger text", {.min = 1, .max = 1 << 30}),
          About(text_field, "of lines of JSON", {.unit = "NAME"}))
 
-  void run(const Paths& paths, const Printed& printed) const;
+  void run(const Paths& paths, const Printed& printed) const {
+    if (output.empty()) throw UsageError("train needs --output=FILE.model");
+    if (output.extension() != ".model")
+      throw UsageError(
+          fmt::format("--output={}: expected a name that ends in .model, which "
+                      "--tokenizer recognises",
+                      output.string()));
+    if (paths.empty()) throw UsageError("train needs at least one PATH of text");
+    TrainSentencePieceOptions options{.model = model,
+                                      .vocab_size = vocab_size,
+                                      .character_coverage = character_coverage,
+                                      .max_lines = max_lines};
+    options.read.text_field = text_field;
+    std::vector<std::string> places;
+    for (const std::filesystem::path& path : paths) places.push_back(path.string());
+    const TextFiles found = find_text_files(places);
+    if (!found.left_out.empty()) fmt::print(printed.notes, "{}\n", found.left_out);
+    Paths files;
+    for (const TextFile& file : found.files) files.push_back(file.path);
+    check_not_an_input(output, files);
+    const TrainedSentencePiece trained = train_sentence_piece(files, options, output);
+    if (trained.skipped.count > 0)
+      fmt::print(printed.notes, "skipped {} corrupt records, the first: {}\n",
+                 trained.skipped.count, trained.skipped.first);
+    fmt::print(printed.out, "{}: {} tokens, from {} lines of {} documents\n", output.string(),
+               vocab_size, trained.lines, trained.documents);
+  }
 };
-
-void TrainTokenizer::run(const Paths& paths, const Printed& printed) const {
-  if (output.empty()) throw UsageError("train needs --output=FILE.model");
-  if (output.extension() != ".model")
-    throw UsageError(
-        fmt::format("--output={}: expected a name that ends in .model, which "
-                    "--tokenizer recognises",
-                    output.string()));
-  if (paths.empty()) throw UsageError("train needs at least one PATH of text");
-  TrainSentencePieceOptions options{.model = model,
-                                    .vocab_size = vocab_size,
-                                    .character_coverage = character_coverage,
-                                    .max_lines = max_lines};
-  options.read.text_field = text_field;
-  std::vector<std::string> places;
-  for (const std::filesystem::path& path : paths) places.push_back(path.string());
-  const TextFiles found = find_text_files(places);
-  if (!found.left_out.empty()) fmt::print(printed.notes, "{}\n", found.left_out);
-  Paths files;
-  for (const TextFile& file : found.files) files.push_back(file.path);
-  check_not_an_input(output, files);
-  const TrainedSentencePiece trained = train_sentence_piece(files, options, output);
-  if (trained.skipped.count > 0)
-    fmt::print(printed.notes, "skipped {} corrupt records, the first: {}\n", trained.skipped.count,
-               trained.skipped.first);
-  fmt::print(printed.out, "{}: {} tokens, from {} lines of {} documents\n", output.string(),
-             vocab_size, trained.lines, trained.documents);
-}
 
 }  // namespace
 

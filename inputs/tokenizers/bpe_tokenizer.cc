@@ -50,12 +50,14 @@ size_t end_of_space_after(std::string_view text, size_t at) {
 // A set of texts to search for together.
 class AddedTokens {
  public:
-  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
-  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+  // With a normalizer, searches for the normalized contents.
+  AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer)
       : tokens_(std::move(tokens)) {
-    CHECK(tokens_.size() == contents.size());
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      const std::string& content = contents[i];
+      std::string storage;
+      std::string_view content = tokens_[i].content;
+      bool has_beginning = true;
+      if (normalizer != nullptr) content = normalizer->apply(content, &storage, &has_beginning);
       if (content.empty()) continue;
       if (content.size() > kLongestContent)
         fail("the added token '{}…' is {} bytes long; at most {} are supported",
@@ -254,16 +256,9 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<AddedToken> normalized;
     for (const AddedToken& token : added_)
       (token.is_normalized && normalizer_ ? normalized : raw).push_back(token);
-    std::vector<std::string> contents;
-    for (const AddedToken& token : raw) contents.push_back(token.content);
-    before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), contents);
-    contents.clear();
-    for (const AddedToken& token : normalized) {
-      std::string storage;
-      bool has_beginning = true;
-      contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
-    }
-    after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
+    before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), nullptr);
+    after_normalizing_ =
+        std::make_unique<AddedTokens>(std::move(normalized), normalizer_ ? &*normalizer_ : nullptr);
     fingerprint_ =
         fmt::format("bpe-{}", content_hash(model_.description() +
                                            (normalizer_ ? normalizer_->description : "") + "\n" +
