@@ -52,8 +52,7 @@ std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed)
 Batch padding_batch(const Batch& specification) {
   Batch batch = specification;
   for (auto& [name, array] : batch) {
-    int64_t elements = 1;
-    for (const int64_t size : array.shape) elements *= size;
+    const int64_t elements = element_count(array.shape);
     array.bytes.assign(static_cast<size_t>(elements * dtype_bytes(array.dtype)), std::byte{0});
     if (name == "paddings") std::fill_n(array.data<float>(), elements, 1.0f);
   }

@@ -68,8 +68,7 @@ void CheckedInput::check(std::string_view function, const std::optional<Batch>& 
     if (found == batch->end())
       fail_in(*input_, function, "the batch lacks '{}' of specification()", name);
     const HostArray& array = found->second;
-    int64_t bytes = dtype_bytes(expected.dtype);
-    for (const int64_t size : expected.shape) bytes *= size;
+    const int64_t bytes = element_count(expected.shape) * dtype_bytes(expected.dtype);
     if (array.dtype != expected.dtype || array.shape != expected.shape ||
         std::ssize(array.bytes) != bytes)
       fail_in(*input_, function, "'{}' is {} in {} bytes, expected {} in {}", name, text_of(array),

@@ -114,9 +114,8 @@ Batch IndexedInput::make_batch(int64_t position) {
 
 void IndexedInput::recycle(Batch batch) {
   const auto whole = [](const auto& entry) {
-    int64_t bytes = dtype_bytes(entry.second.dtype);
-    for (const int64_t size : entry.second.shape) bytes *= size;
-    return static_cast<int64_t>(entry.second.bytes.size()) == bytes;
+    const auto& [name, array] = entry;
+    return std::ssize(array.bytes) == element_count(array.shape) * dtype_bytes(array.dtype);
   };
   if (free_buffers_.size() < kMaxSpare && same_shapes(batch, specification()) &&
       std::all_of(batch.begin(), batch.end(), whole))

@@ -2,7 +2,9 @@
 #include "inputs/shuffle.h"
 
 #include <algorithm>
+#include <span>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 
 namespace tessera {
@@ -96,6 +98,12 @@ ShardOrder::Unit ShardOrder::operator()(int64_t number) const {
   if (seed_) index = Permutation(units, *seed_, static_cast<uint64_t>(epoch))(index);
   // Neighbouring rows begin in different shards.
   return {epoch, index % shards_, index / shards_};
+}
+
+bool in_validation_split(std::string_view text, double fraction) {
+  if (fraction <= 0.0) return false;
+  const uint64_t hash = mix_bits(crc32c(std::as_bytes(std::span(text))), text.size());
+  return static_cast<double>(hash >> 11) * 0x1p-53 < fraction;
 }
 
 }  // namespace tessera

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shuffling with random access and no tables: pseudo-random permutations, the order of the rows of
 // a set, and the assignment of shards to the rows of a batch. All are pure functions of (seed,
-// epoch, index), so a run resumes at any position at once.
+// epoch, index), so a run resumes at any position at once. And the choice of the validation split.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/hparams/fields.h"
@@ -101,5 +102,11 @@ class ShardOrder {
   int64_t parts_;
   std::optional<uint64_t> seed_;
 };
+
+// Returns whether a document belongs to the validation split, which holds about `fraction` of all
+// distinct texts. The text alone decides, so the split does not depend on order, shard layout or
+// format, and equal documents are in the same split. For whole files `text` is the file's name
+// (TextFile::name), so no file changes its split when others are added.
+bool in_validation_split(std::string_view text, double fraction);
 
 }  // namespace tessera

@@ -109,12 +109,9 @@ void SpanCorruptionInput::corrupt(int64_t number, const TokenRow& from, int64_t 
   }
   for (std::vector<int32_t>* const each : {&encoder, &decoder})
     each->push_back(static_cast<int32_t>(p_.end_id));
-  std::vector<uint32_t> encoded;
-  for (const int32_t id : decoder) encoded.push_back(encode_token(id, encoded.empty()));
-  fill_row(RowLayout(Labels::kShiftRight), encoded, to);
+  fill_document(decoder, to);
   to.ids[0] = static_cast<int32_t>(p_.start_id);
   *to.eval_sample_weight = *from.eval_sample_weight;
-  *to.label_bytes = 0.0f;
   *to.source = *from.source;
   const int64_t begin = row * batch.at(kEncoderArrays[0]).shape.at(1);
   const auto fill = [&](const char* name, auto value_at) {

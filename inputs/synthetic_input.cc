@@ -117,15 +117,9 @@ SyntheticInput::Sequence SyntheticInput::sequence(int64_t index) const {
 
 void SyntheticInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
   const Sequence made = sequence(index);
-  clear_row(row);
-  for (size_t i = 0; i < made.tokens.size(); ++i) {
-    row.labels[i] = made.tokens[i];
-    row.ids[i] = i == 0 ? 0 : made.tokens[i - 1];
+  fill_document(made.tokens, row);
+  for (size_t i = 0; i < made.tokens.size(); ++i)
     row.weights[i] = made.determined[i] || p_.score_all ? 1.0f : 0.0f;
-    row.paddings[i] = 0.0f;
-    row.segment_ids[i] = 1;
-    row.segment_pos[i] = static_cast<int32_t>(i);
-  }
 }
 
 }  // namespace tessera

@@ -127,6 +127,12 @@ void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const 
   *row.source = 0;
 }
 
+void fill_document(std::span<const int32_t> ids, const TokenRow& row) {
+  std::vector<uint32_t> encoded;
+  for (const int32_t id : ids) encoded.push_back(encode_token(id, encoded.empty()));
+  fill_row(Labels::kShiftRight, encoded, row);
+}
+
 Batch token_batch_specification(int64_t rows, int64_t seq_len) {
   Batch batch;
   for (const char* name : {"ids", "labels", "segment_ids", "segment_pos"})

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/hparams/fields.h"
@@ -72,6 +71,9 @@ int64_t tokens_per_row(Labels labels, int64_t seq_len);
 // Lays out at most tokens_per_row encoded tokens; the rest is padding. Fills every array; source is
 // 0, eval_sample_weight is 1.
 void fill_row(const RowLayout& layout, std::span<const uint32_t> encoded, const TokenRow& row);
+
+// Lays out one document, whose tokens are the labels (Labels::kShiftRight), after the start id 0.
+void fill_document(std::span<const int32_t> ids, const TokenRow& row);
 
 // Sets the positions from `begin` on to padding. With begin = 0, also sets the row's
 // eval_sample_weight to 0.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/code_stamp.h"
 
+#include <filesystem>
 #include <fstream>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -28,8 +30,8 @@ std::string revision_of(const std::string& reference, const fs::path& git) {
   return "";
 }
 
-}  // namespace
-
+// The revision that is checked out in the repository of this file or folder, 40 hexadecimal digits;
+// "" if there is none. Read without git: the program may not be installed.
 std::string git_revision(const fs::path& path) {
   constexpr std::string_view kReference = "ref: ";
   std::error_code error;
@@ -42,6 +44,8 @@ std::string git_revision(const fs::path& path) {
   }
   return "";
 }
+
+}  // namespace
 
 CodeStamp code_stamp(const ExperimentEntry& entry) {
   CodeStamp code{.build = std::string(build_stamp())};

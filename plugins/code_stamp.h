@@ -2,9 +2,6 @@
 // The code of a run, as its checkpoints and its log name it.
 #pragma once
 
-#include <filesystem>
-#include <string>
-
 #include "plugins/registry.h"
 #include "tasks/run/run_setting.h"
 
@@ -13,9 +10,5 @@ namespace tessera {
 // This build, the loaded plugins (among our own only the experiment's) and the git revision of the
 // repository that holds the experiment's plugin.
 CodeStamp code_stamp(const ExperimentEntry& entry);
-
-// The revision that is checked out in the repository of this file or folder, 40 hexadecimal digits;
-// "" if there is none. Read without git: the program may not be installed.
-std::string git_revision(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -16,6 +16,9 @@
 #include "tasks/task/single_task.h"
 
 namespace tessera {
+namespace {
+
+constexpr double kInitScale = 0.02;
 
 struct Gpt2 : Experiment {
   using Base = Experiment;
@@ -32,7 +35,25 @@ struct Gpt2 : Experiment {
          About(vocab_size, kSize), About(seq_len, kSize), About(global_batch_size, kSize),
          About(num_train_steps, kNotNegative), About(learning_rate, kNotNegative), compute_dtype)
 
-  ExperimentConfig build() const override;
+  ExperimentConfig build() const override {
+    const AdamW::HParams optimizer{
+        .learning_rate = learning_rate, .beta2 = 0.95, .weight_decay = 0.1};
+    return {.mesh = mesh(),
+            .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                        .model = model(),
+                                        .learner = {.optimizer_tpl = optimizer,
+                                                    .clip_gradient_norm_to_value = 1.0,
+                                                    .skip_lp_1d_vectors = true},
+                                        .train = {.num_train_steps = num_train_steps,
+                                                  .save_interval_steps = 0,
+                                                  .eval_interval_steps = 0}},
+            .input = SyntheticInput::HParams{.task = SyntheticTask::kGaussians,
+                                             .global_batch_size = global_batch_size,
+                                             .seq_len = seq_len,
+                                             .num_letters = 100,
+                                             .score_all = true}};
+  }
+
   void shrink() override {
     Experiment::shrink();
     num_layers = 2;
@@ -43,56 +64,32 @@ struct Gpt2 : Experiment {
     global_batch_size = 8;
     num_train_steps = kSmokeSteps;
   }
+
+ private:
+  Template<BaseModel> model() const {
+    const WeightInit residual_init{InitKind::kGaussian,
+                                   kInitScale / std::sqrt(2.0 * static_cast<double>(num_layers))};
+    const LayerNorm::HParams norm{.epsilon = 1e-5, .use_bias = false};
+    const FeedForward::HParams ffn{.activation_tpl = GELU::HParams{.approximate = false},
+                                   .down_init = residual_init};
+    const TransformerBlock::HParams block{
+        .attention_tpl = DotProductAttention::HParams{.output_init = residual_init},
+        .ffn_tpl = ffn,
+        .norm_tpl = norm};
+    return LanguageModel::HParams{
+        .lm_tpl = TransformerLm::HParams{
+            .vocab_size = vocab_size,
+            .model_dims = model_dims,
+            .num_layers = num_layers,
+            .num_heads = num_heads,
+            .hidden_dims = 4 * model_dims,
+            .packed_input = false,
+            .position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = seq_len},
+            .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
+            .final_ln_tpl = norm,
+            .params_init = WeightInit{InitKind::kGaussian, kInitScale}}};
+  }
 };
-
-namespace {
-
-constexpr double kInitScale = 0.02;
-
-Template<BaseModel> model(const Gpt2& e) {
-  const WeightInit residual_init{InitKind::kGaussian,
-                                 kInitScale / std::sqrt(2.0 * static_cast<double>(e.num_layers))};
-  const LayerNorm::HParams norm{.epsilon = 1e-5, .use_bias = false};
-  const FeedForward::HParams ffn{.activation_tpl = GELU::HParams{.approximate = false},
-                                 .down_init = residual_init};
-  const TransformerBlock::HParams block{
-      .attention_tpl = DotProductAttention::HParams{.output_init = residual_init},
-      .ffn_tpl = ffn,
-      .norm_tpl = norm};
-  return LanguageModel::HParams{
-      .lm_tpl = TransformerLm::HParams{
-          .vocab_size = e.vocab_size,
-          .model_dims = e.model_dims,
-          .num_layers = e.num_layers,
-          .num_heads = e.num_heads,
-          .hidden_dims = 4 * e.model_dims,
-          .packed_input = false,
-          .position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = e.seq_len},
-          .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
-          .final_ln_tpl = norm,
-          .params_init = WeightInit{InitKind::kGaussian, kInitScale}}};
-}
-
-}  // namespace
-
-ExperimentConfig Gpt2::build() const {
-  const AdamW::HParams optimizer{
-      .learning_rate = learning_rate, .beta2 = 0.95, .weight_decay = 0.1};
-  return {.mesh = mesh(),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                      .model = model(*this),
-                                      .learner = {.optimizer_tpl = optimizer,
-                                                  .clip_gradient_norm_to_value = 1.0,
-                                                  .skip_lp_1d_vectors = true},
-                                      .train = {.num_train_steps = num_train_steps,
-                                                .save_interval_steps = 0,
-                                                .eval_interval_steps = 0}},
-          .input = SyntheticInput::HParams{.task = SyntheticTask::kGaussians,
-                                           .global_batch_size = global_batch_size,
-                                           .seq_len = seq_len,
-                                           .num_letters = 100,
-                                           .score_all = true}};
-}
 
 // GPT-2 124M: 12 layers, 768 wide, 50304 tokens.
 REGISTER_EXPERIMENT(bench, Gpt2Base, Gpt2, "speed: GPT-2 124M on synthetic tokens") {}
@@ -116,4 +113,5 @@ REGISTER_EXPERIMENT(bench, Gpt2Tiny, Gpt2,
   global_batch_size = 32;
 }
 
+}  // namespace
 }  // namespace tessera

@@ -15,22 +15,13 @@
 #include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
-#include "inputs/synthetic_input.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kEvalBatches = 8;  // Synthetic data is endless.
-
-}  // namespace
-
-enum class BertData {
-  kFlatTokens,  // The file at flat_tokens_path.
-  kSynthetic    // Generated sequences; needs no file.
-};
 
 struct BertRecipe : TransformerLmRecipe {
   using Base = TransformerLmRecipe;
@@ -46,14 +37,14 @@ struct BertRecipe : TransformerLmRecipe {
   int64_t mask_id = 0;  // Pax: MASK_TOKEN_ID. In our tokenizers, the unknown token.
   double label_smoothing = 0.0;
 
-  BertData data = BertData::kFlatTokens;
+  RecipeData data = RecipeData::kFlatTokens;
   std::string text_path = "data/wikipedia.jsonl";  // Source text of the token file.
   std::string tokenizer = "data/wikipedia.32000.model";
   FIELDS(About(mask_id, kNotNegative), About(label_smoothing, kRate), data, text_path, tokenizer)
 
   void shrink() override {
     Base::shrink();
-    data = BertData::kSynthetic;
+    data = RecipeData::kSynthetic;
   }
 
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const {
@@ -105,11 +96,11 @@ struct BertRecipe : TransformerLmRecipe {
  private:
   Template<BaseInput> tokens(std::string_view split) const {
     const bool train = split == "train";
-    if (data == BertData::kSynthetic)
-      return SyntheticInput::HParams{.name = std::string(split),
-                                     .score_all = true,
-                                     .num_batches = train ? -1 : kEvalBatches,
-                                     .seed = train ? kTrainSeed : kTrainSeed + 1};
+    if (data == RecipeData::kSynthetic) {
+      SyntheticInput::HParams generated = generated_split(split, kTrainSeed);
+      generated.score_all = true;
+      return generated;
+    }
     return FlatTokensInput::HParams{.path = flat_tokens_path,
                                     .split = std::string(split),
                                     .packed = train,  // As in Pax, evaluation has one text per row.
@@ -119,8 +110,6 @@ struct BertRecipe : TransformerLmRecipe {
                                     .seed = kTrainSeed};
   }
 };
-
-namespace {
 
 // Pax runs it with pmap: each device has all weights.
 REGISTER_EXPERIMENT(bert, AdamL4H128, BertRecipe,

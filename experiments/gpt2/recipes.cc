@@ -18,11 +18,11 @@
 #include "core/base/shell_command.h"
 #include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
@@ -32,16 +32,8 @@ namespace {
 
 constexpr double kInitScale = 0.02;
 constexpr double kEpsilon = 1e-5;
-constexpr int64_t kEvalBatches = 8;  // Synthetic data is endless.
 
 WeightInit gaussian(double scale) { return {InitKind::kGaussian, scale}; }
-
-}  // namespace
-
-enum class Gpt2Data {
-  kFlatTokens,  // The file at flat_tokens_path.
-  kSynthetic    // Generated sequences; needs no file.
-};
 
 struct Gpt2Recipe : Experiment {
   using Base = Experiment;
@@ -71,7 +63,7 @@ struct Gpt2Recipe : Experiment {
   NormPolicy norm_policy = NormPolicy::kPre;
   double skip_step_gradient_norm = 0.0;  // Skip steps with a larger gradient; 0: none.
 
-  Gpt2Data data = Gpt2Data::kFlatTokens;
+  RecipeData data = RecipeData::kFlatTokens;
   std::string flat_tokens_path = "data/openwebtext.h5";  // With splits `train` and `validation`.
   std::string text_path = "data/openwebtext.jsonl";      // Source text of the token file.
   std::string tokenizer = "data/gpt2/tokenizer.json";    // Tokenizer of the text.
@@ -116,7 +108,7 @@ struct Gpt2Recipe : Experiment {
     global_batch_size = 8;
     num_train_steps = kSmokeSteps;
     warmup = 2;
-    data = Gpt2Data::kSynthetic;
+    data = RecipeData::kSynthetic;
   }
 
   std::optional<MissingData> missing_data(const ExperimentConfig& config) const {
@@ -223,24 +215,17 @@ struct Gpt2Recipe : Experiment {
   }
 
   Template<BaseInput> input(std::string_view split) const {
-    const bool train = split == "train";
-    if (data == Gpt2Data::kSynthetic)
-      return SyntheticInput::HParams{.name = std::string(split),
-                                     .global_batch_size = global_batch_size,
-                                     .seq_len = seq_len,
-                                     .num_batches = train ? -1 : kEvalBatches,
-                                     .seed = train ? 0 : 1};
+    if (data == RecipeData::kSynthetic)
+      return generated_split(split, /*seed=*/0, global_batch_size, seq_len);
     return FlatTokensInput::HParams{.path = flat_tokens_path,
                                     .split = std::string(split),
                                     .global_batch_size = global_batch_size,
                                     .seq_len = seq_len,
                                     .labels = Labels::kNextInRow,
                                     .shuffle = Shuffle::kNone,
-                                    .repeat = train};
+                                    .repeat = split == "train"};
   }
 };
-
-namespace {
 
 REGISTER_EXPERIMENT(gpt2, Small, Gpt2Recipe,
                     "Levanter's gpt2_small: GPT-2 of 124M weights; any number of devices") {}
@@ -285,7 +270,7 @@ REGISTER_EXPERIMENT(
   global_batch_size = 32;
   num_train_steps = 100;
   scale_attention_by_inverse_layer = false;
-  data = Gpt2Data::kSynthetic;
+  data = RecipeData::kSynthetic;
 }
 
 }  // namespace

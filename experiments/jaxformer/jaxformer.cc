@@ -12,7 +12,6 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/synthetic_input.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/feed_forward/feed_forward.h"
@@ -20,6 +19,7 @@
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
@@ -70,10 +70,6 @@ int64_t table_rows(int64_t vocab_size) { return (vocab_size + 7) / 8 * 8; }
 
 }  // namespace
 
-enum class JaxformerData {
-  kFlatTokens,  // The file at flat_tokens_path.
-  kSynthetic    // Generated sequences; needs no file.
-};
 struct Jaxformer : Experiment {
   using Base = Experiment;
   int64_t num_blocks = 8;
@@ -96,7 +92,7 @@ struct Jaxformer : Experiment {
   int64_t num_microbatches = 4;
   DType compute_dtype = DType::kBF16;
 
-  JaxformerData data = JaxformerData::kFlatTokens;
+  RecipeData data = RecipeData::kFlatTokens;
   std::string flat_tokens_path = "data/fineweb_edu.h5";  // With splits `train` and `validation`.
 
   int64_t num_train_steps = 100'000;
@@ -158,7 +154,7 @@ struct Jaxformer : Experiment {
     rope_dims = 8;
     if (num_experts > 0) num_experts = 2 * top_k;
     global_batch_size = 2 * num_microbatches;
-    data = JaxformerData::kSynthetic;
+    data = RecipeData::kSynthetic;
     num_train_steps = kSmokeSteps;
     warmup_steps = 2;
     decay_end = kSmokeSteps;
@@ -231,12 +227,11 @@ struct Jaxformer : Experiment {
   Template<BaseInput> input(std::string_view split) const {
     const bool train = split == "train";
     const int64_t batches = train ? -1 : eval_batches;
-    if (data == JaxformerData::kSynthetic)
-      return SyntheticInput::HParams{.name = std::string(split),
-                                     .global_batch_size = global_batch_size,
-                                     .seq_len = seq_len,
-                                     .num_batches = batches,
-                                     .seed = train ? 1 : 2};
+    if (data == RecipeData::kSynthetic) {
+      SyntheticInput::HParams generated = generated_split(split, 1, global_batch_size, seq_len);
+      generated.num_batches = batches;
+      return generated;
+    }
     return FlatTokensInput::HParams{.path = flat_tokens_path,
                                     .split = std::string(split),
                                     .global_batch_size = global_batch_size,

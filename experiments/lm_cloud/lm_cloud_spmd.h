@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pax's LmCloudSpmd and LmCloudSpmdPipeline (paxml/tasks/lm/params/lm_cloud.py), which are also
-// bases of experiments/optimal_scaling. They set knobs only.
+// Pax's LmCloudSpmd (paxml/tasks/lm/params/lm_cloud.py), which is also the base of
+// experiments/optimal_scaling. It sets knobs only.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "tasks/recipes/transformer_lm_recipe.h"
 
@@ -15,10 +18,21 @@ struct LmCloudSpmdRecipe : TransformerLmRecipe {
     optimizer = LmOptimizer::kAdam;
     decay_end = 300'000;
   }
-};
 
-struct LmCloudPipelineRecipe : LmCloudSpmdRecipe {
-  LmCloudPipelineRecipe() { use_pipeline = true; }
+ protected:
+  // What the recipes differ in.
+  struct Scale {
+    int64_t layers = 0;
+    int64_t dims = 0;  // model_dims.
+    double percore_batch_size = 0.0;
+    std::vector<int64_t> ici_mesh_shape;
+  };
+  void use(const Scale& scale) {
+    num_layers = scale.layers;
+    model_dims = scale.dims;
+    percore_batch_size = scale.percore_batch_size;
+    ici_mesh_shape = scale.ici_mesh_shape;
+  }
 };
 
 }  // namespace tessera

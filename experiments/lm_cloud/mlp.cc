@@ -4,11 +4,11 @@
 // that shares the embedding's table (praxis: ClassificationMLPModel). It predicts the next token
 // from one token. Pax's model has the accuracy as its loss, whose gradient is zero.
 #include "core/base/error.h"
-#include "inputs/synthetic_input.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/base_model.h"
 #include "plugins/registry.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/single_task.h"
 
@@ -47,8 +47,6 @@ class TokenMlp final : public BaseModel {
 REGISTER_TEMPLATE(BaseModel, TokenMlp);
 
 namespace {
-
-constexpr int64_t kEvalBatches = 8;
 
 // ClassificationModelAdam of paxml/tasks/lm/model_params.py.
 struct MlpRecipe : Experiment {
@@ -113,12 +111,7 @@ struct MlpRecipe : Experiment {
   }
 
   Template<BaseInput> input(std::string_view split) const {
-    const bool is_train = split == "train";
-    return SyntheticInput::HParams{.name = std::string(split),
-                                   .global_batch_size = global_batch_size,
-                                   .seq_len = seq_len,
-                                   .num_batches = is_train ? -1 : kEvalBatches,
-                                   .seed = is_train ? 1 : 2};
+    return generated_split(split, /*seed=*/1, global_batch_size, seq_len);
   }
 };
 

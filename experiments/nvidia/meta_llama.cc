@@ -3,11 +3,11 @@
 // Meta's Llama 2 (Touvron et al., 2023, arXiv 2307.09288) and Llama 3 (Grattafiori et al., 2024,
 // arXiv 2407.21783), as published: hyper-parameters of section 2.2 and of table 3. Initial weights,
 // meshes, and batches of Llama 3 are ours; Llama 2's batch has 4 million tokens. Pax's Llama 2, in
-// llama2.cc, differs.
+// nvidia.cc, differs.
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
@@ -15,7 +15,6 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMetaLlamaEvalBatches = 8;  // Generated sequences are endless.
 constexpr int64_t kMetaLlamaSeed = 1234;
 
 struct MetaLlamaRecipe : Experiment {
@@ -123,11 +122,7 @@ struct MetaLlamaRecipe : Experiment {
   Template<BaseInput> input(std::string_view split) const {
     const bool is_train = split == "train";
     if (flat_tokens_path.empty())
-      return SyntheticInput::HParams{.name = std::string(split),
-                                     .global_batch_size = global_batch_size,
-                                     .seq_len = seq_len,
-                                     .num_batches = is_train ? -1 : kMetaLlamaEvalBatches,
-                                     .seed = is_train ? kMetaLlamaSeed : kMetaLlamaSeed + 1};
+      return generated_split(split, kMetaLlamaSeed, global_batch_size, seq_len);
     return FlatTokensInput::HParams{.path = flat_tokens_path,
                                     .split = std::string(split),
                                     .global_batch_size = global_batch_size,

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "layers/models/transformer.h"
 #include "tasks/task/config/experiment.h"

@@ -81,15 +81,8 @@ class QuestionInput final : public IndexedInput {
 
   void fill_example(int64_t, int64_t index, const TokenRow& row) const override {
     const std::vector<int32_t> all = tokens(index / p_.num_choices, index % p_.num_choices);
-    clear_row(row);
-    for (size_t i = 0; i < all.size(); ++i) {
-      row.labels[i] = all[i];
-      row.ids[i] = i == 0 ? 0 : all[i - 1];
-      row.weights[i] = i < all.size() / 2 ? 0.0f : 1.0f;  // Only the answer is scored.
-      row.paddings[i] = 0.0f;
-      row.segment_ids[i] = 1;
-      row.segment_pos[i] = static_cast<int32_t>(i);
-    }
+    fill_document(all, row);
+    std::fill_n(row.weights.begin(), all.size() / 2, 0.0f);  // Only the answer is scored.
   }
 
   HParams p_;

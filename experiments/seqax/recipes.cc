@@ -25,8 +25,6 @@ namespace {
 
 constexpr int64_t kShuffledDocuments = 256;
 
-}  // namespace
-
 enum class SeqaxData {
   kFlatTokens,  // The file at flat_tokens_path.
   kText,        // C4's files in c4_folder, tokenised during training.
@@ -180,8 +178,6 @@ struct SeqaxRecipe : Experiment {
                                     .repeat = train};
   }
 };
-
-namespace {
 
 REGISTER_EXPERIMENT(seqax, A100x8Lm84M, SeqaxRecipe,
                     "seqax's a100x8_84m: 101M weights with both embeddings, on 8 devices") {

@@ -51,8 +51,8 @@ std::vector<uint32_t> gaussian_draws(int64_t length, RandomDraws& draws) {
   return tokens;
 }
 
-}  // namespace
-
+// Returns one sequence of `length` tokens of the task (1 to 5), drawn from a stream of random
+// numbers.
 std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& draws) {
   std::vector<uint32_t> tokens = {static_cast<uint32_t>(task)};
   const int64_t room = length - 1;
@@ -93,6 +93,8 @@ std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& 
   }
   return tokens;
 }
+
+}  // namespace
 
 SeqaxTasks::SeqaxTasks(const HParams& p) : IndexedInput(stream_of(p)), max_length_(p.max_length) {
   if (p.split != "train" && p.split != "validation")

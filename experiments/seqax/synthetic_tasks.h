@@ -20,10 +20,6 @@
 
 namespace tessera {
 
-// Returns one sequence of `length` tokens of the task (1 to 5), drawn from a stream of random
-// numbers.
-std::vector<uint32_t> seqax_sequence(int64_t task, int64_t length, RandomDraws& draws);
-
 class SeqaxTasks final : public IndexedInput {
  public:
   struct HParams {

@@ -11,24 +11,17 @@
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/span_corruption_input.h"
-#include "inputs/synthetic_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/c4_recipe.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kEvalBatches = 8, kSeed = 9876;  // Synthetic data is endless.
-
-}  // namespace
-
-enum class T5Data {
-  kFlatTokens,  // The file at flat_tokens_path.
-  kSynthetic    // Generated sequences; needs no file.
-};
+constexpr int64_t kSeed = 9876;
 
 struct T5Recipe : Experiment {
   using Base = Experiment;
@@ -47,7 +40,7 @@ struct T5Recipe : Experiment {
   int64_t warmup_steps = 10'000;
   int64_t num_train_steps = 1'000'000;
   DType compute_dtype = DType::kBF16;
-  T5Data data = T5Data::kFlatTokens;
+  RecipeData data = RecipeData::kFlatTokens;
   std::string flat_tokens_path = "data/c4_en.h5";  // As of the c4 recipes.
   FIELDS(About(num_layers, kLayerCount), About(model_dims, kSize), About(hidden_dims, kSize),
          About(num_heads, kSize), About(dims_per_head, kSize), About(vocab_size, kSize),
@@ -56,137 +49,125 @@ struct T5Recipe : Experiment {
          About(learning_rate, kNotNegative), About(warmup_steps, kSize),
          About(num_train_steps, kNotNegative), compute_dtype, data, flat_tokens_path)
 
-  void shrink() override;
-  ExperimentConfig build() const override;
-  std::optional<MissingData> missing_data(const ExperimentConfig& config) const;
+  ExperimentConfig build() const override {
+    const Adafactor::HParams optimizer{
+        .learning_rate = learning_rate,
+        .schedule_tpl = LinearRampupSqrtDecay::HParams{.warmup_steps = warmup_steps}};
+    return {.mesh = mesh(),
+            .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
+                                        .model = model(),
+                                        .learner = {.optimizer_tpl = optimizer},
+                                        .train = {.num_train_steps = num_train_steps,
+                                                  .remat_policy = "save_dot_only",
+                                                  .save_interval_steps = 5000,
+                                                  .eval_interval_steps = 1000}},
+            .input = input("train"),
+            .eval_inputs = {{"validation", input("validation")}}};
+  }
+
+  void shrink() override {
+    Base::shrink();
+    num_layers = 2;
+    model_dims = 64;
+    hidden_dims = 128;
+    num_heads = 4;
+    dims_per_head = 16;
+    vocab_size = 384;
+    first_sentinel_id = 383;
+    seq_len = 64;
+    global_batch_size = 8;
+    warmup_steps = 20;
+    num_train_steps = 50;
+    data = RecipeData::kSynthetic;
+  }
+
+  std::optional<MissingData> missing_data(const ExperimentConfig& config) const {
+    if (!config.input.holds<SpanCorruptionInput::HParams>()) return std::nullopt;
+    C4Recipe of_tokens;
+    of_tokens.flat_tokens_path = flat_tokens_path;
+    ExperimentConfig tokens = config;
+    tokens.input = config.input.as<SpanCorruptionInput::HParams>().input_tpl;
+    return of_tokens.missing_data(tokens);
+  }
 
  private:
-  DotProductAttention::HParams attention() const;
-  TransformerBlock::HParams block(std::string_view stack) const;
-  LanguageModel::HParams model() const;
-  Template<BaseInput> input(std::string_view split) const;
-};
-
-void T5Recipe::shrink() {
-  Base::shrink();
-  num_layers = 2;
-  model_dims = 64;
-  hidden_dims = 128;
-  num_heads = 4;
-  dims_per_head = 16;
-  vocab_size = 384;
-  first_sentinel_id = 383;
-  seq_len = 64;
-  global_batch_size = 8;
-  warmup_steps = 20;
-  num_train_steps = 50;
-  data = T5Data::kSynthetic;
-}
-
-// 1/√d_kv, by which scores are multiplied elsewhere, is in the initial queries.
-DotProductAttention::HParams T5Recipe::attention() const {
-  const double shrunk = 1.0 / std::sqrt(static_cast<double>(dims_per_head));
-  return {.dims_per_head = dims_per_head,
-          .causal = false,
-          .query_scale = 1.0,
-          .dropout_rate = dropout_rate,
-          .query_init = WeightInit{InitKind::kGaussianSqrtFanIn, shrunk}};
-}
-
-// A block of the "encoder" or the "decoder".
-TransformerBlock::HParams T5Recipe::block(std::string_view stack) const {
-  const bool decodes = stack == "decoder";
-  DotProductAttention::HParams self = attention();
-  self.causal = decodes;
-  RelativePositionBias::HParams bias{.bidirectional = !decodes};
-  bias.layer.shared_id = fmt::format("{}_bias", stack);
-  self.position_bias_tpl = bias;
-  TransformerBlock::HParams block{
-      .attention_tpl = self,
-      .ffn_tpl = FeedForward::HParams{.activation_tpl = GELU::HParams{.approximate = true},
-                                      .use_gated_activation = true,
-                                      .use_bias = false,
-                                      .dropout_rate = dropout_rate},
-      .norm_tpl = RmsNorm::HParams{},
-      .residual_dropout_rate = dropout_rate};
-  if (!decodes) return block;
-  DotProductAttention::HParams cross = attention();
-  cross.cross = true;
-  block.cross_attention_tpl = cross;
-  return block;
-}
-
-LanguageModel::HParams T5Recipe::model() const {
-  const TransformerEncoder::HParams encoder{
-      .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block("encoder")},
-      .final_ln_tpl = RmsNorm::HParams{},
-      .dropout_rate = dropout_rate};
-  return {
-      .lm_tpl = TransformerLm::HParams{
-          .vocab_size = vocab_size,
-          .model_dims = model_dims,
-          .num_layers = num_layers,
-          .num_heads = num_heads,
-          .hidden_dims = hidden_dims,
-          .separate_embedding_tpl =
-              Embedding::HParams{.layer = {.params_init = WeightInit{InitKind::kGaussian, 1.0}}},
-          .softmax_tpl = FullSoftmax::HParams{.loss = {.z_loss = z_loss}},
-          .encoder_tpl = encoder,
-          .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block("decoder")},
-          .final_ln_tpl = RmsNorm::HParams{},
-          .embedding_dropout_rate = dropout_rate,
-          .params_init = WeightInit{InitKind::kGaussianSqrtFanIn, 1.0}}};
-}
-
-Template<BaseInput> T5Recipe::input(std::string_view split) const {
-  const bool trains = split == "train";
-  Template<BaseInput> tokens_tpl;
-  if (data == T5Data::kSynthetic) {
-    tokens_tpl = SyntheticInput::HParams{.name = std::string(split),
-                                         .score_all = true,
-                                         .num_batches = trains ? -1 : kEvalBatches,
-                                         .seed = trains ? kSeed : kSeed + 1};
-  } else {
-    tokens_tpl = FlatTokensInput::HParams{.path = flat_tokens_path,
-                                          .split = std::string(split),
-                                          .labels = Labels::kShiftRight,
-                                          .shuffle = trains ? Shuffle::kFull : Shuffle::kNone,
-                                          .repeat = trains,
-                                          .seed = kSeed};
+  // 1/√d_kv, by which scores are multiplied elsewhere, is in the initial queries.
+  DotProductAttention::HParams attention() const {
+    const double shrunk = 1.0 / std::sqrt(static_cast<double>(dims_per_head));
+    return {.dims_per_head = dims_per_head,
+            .causal = false,
+            .query_scale = 1.0,
+            .dropout_rate = dropout_rate,
+            .query_init = WeightInit{InitKind::kGaussianSqrtFanIn, shrunk}};
   }
-  return SpanCorruptionInput::HParams{.input_tpl = tokens_tpl,
-                                      .first_sentinel_id = first_sentinel_id,
-                                      .global_batch_size = global_batch_size,
-                                      .seq_len = seq_len,
-                                      .seed = trains ? kSeed : kSeed + 1};
-}
 
-ExperimentConfig T5Recipe::build() const {
-  const Adafactor::HParams optimizer{
-      .learning_rate = learning_rate,
-      .schedule_tpl = LinearRampupSqrtDecay::HParams{.warmup_steps = warmup_steps}};
-  return {.mesh = mesh(),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = {.optimizer_tpl = optimizer},
-                                      .train = {.num_train_steps = num_train_steps,
-                                                .remat_policy = "save_dot_only",
-                                                .save_interval_steps = 5000,
-                                                .eval_interval_steps = 1000}},
-          .input = input("train"),
-          .eval_inputs = {{"validation", input("validation")}}};
-}
+  // A block of the "encoder" or the "decoder".
+  TransformerBlock::HParams block(std::string_view stack) const {
+    const bool decodes = stack == "decoder";
+    DotProductAttention::HParams self = attention();
+    self.causal = decodes;
+    RelativePositionBias::HParams bias{.bidirectional = !decodes};
+    bias.layer.shared_id = fmt::format("{}_bias", stack);
+    self.position_bias_tpl = bias;
+    TransformerBlock::HParams block{
+        .attention_tpl = self,
+        .ffn_tpl = FeedForward::HParams{.activation_tpl = GELU::HParams{.approximate = true},
+                                        .use_gated_activation = true,
+                                        .use_bias = false,
+                                        .dropout_rate = dropout_rate},
+        .norm_tpl = RmsNorm::HParams{},
+        .residual_dropout_rate = dropout_rate};
+    if (!decodes) return block;
+    DotProductAttention::HParams cross = attention();
+    cross.cross = true;
+    block.cross_attention_tpl = cross;
+    return block;
+  }
 
-std::optional<MissingData> T5Recipe::missing_data(const ExperimentConfig& config) const {
-  if (!config.input.holds<SpanCorruptionInput::HParams>()) return std::nullopt;
-  C4Recipe of_tokens;
-  of_tokens.flat_tokens_path = flat_tokens_path;
-  ExperimentConfig tokens = config;
-  tokens.input = config.input.as<SpanCorruptionInput::HParams>().input_tpl;
-  return of_tokens.missing_data(tokens);
-}
+  LanguageModel::HParams model() const {
+    const TransformerEncoder::HParams encoder{
+        .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block("encoder")},
+        .final_ln_tpl = RmsNorm::HParams{},
+        .dropout_rate = dropout_rate};
+    return {
+        .lm_tpl = TransformerLm::HParams{
+            .vocab_size = vocab_size,
+            .model_dims = model_dims,
+            .num_layers = num_layers,
+            .num_heads = num_heads,
+            .hidden_dims = hidden_dims,
+            .separate_embedding_tpl =
+                Embedding::HParams{.layer = {.params_init = WeightInit{InitKind::kGaussian, 1.0}}},
+            .softmax_tpl = FullSoftmax::HParams{.loss = {.z_loss = z_loss}},
+            .encoder_tpl = encoder,
+            .stacked_transformer_tpl = Repeated::HParams{.block_tpl = block("decoder")},
+            .final_ln_tpl = RmsNorm::HParams{},
+            .embedding_dropout_rate = dropout_rate,
+            .params_init = WeightInit{InitKind::kGaussianSqrtFanIn, 1.0}}};
+  }
 
-namespace {
+  Template<BaseInput> input(std::string_view split) const {
+    const bool trains = split == "train";
+    Template<BaseInput> tokens_tpl;
+    if (data == RecipeData::kSynthetic) {
+      SyntheticInput::HParams generated = generated_split(split, kSeed);
+      generated.score_all = true;
+      tokens_tpl = generated;
+    } else {
+      tokens_tpl = FlatTokensInput::HParams{.path = flat_tokens_path,
+                                            .split = std::string(split),
+                                            .labels = Labels::kShiftRight,
+                                            .shuffle = trains ? Shuffle::kFull : Shuffle::kNone,
+                                            .repeat = trains,
+                                            .seed = kSeed};
+    }
+    return SpanCorruptionInput::HParams{.input_tpl = tokens_tpl,
+                                        .first_sentinel_id = first_sentinel_id,
+                                        .global_batch_size = global_batch_size,
+                                        .seq_len = seq_len,
+                                        .seed = trains ? kSeed : kSeed + 1};
+  }
+};
 
 REGISTER_EXPERIMENT(t5, V11Small, T5Recipe,
                     "T5 1.1 small: 77M weights, pre-trained on corrupted spans of C4") {}

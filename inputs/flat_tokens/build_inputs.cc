@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/readers/text_files.h"
-#include "inputs/validation_split.h"
+#include "inputs/shuffle.h"
 
 namespace tessera {
 namespace {
@@ -80,82 +80,6 @@ std::string files_text(const BuildInputs& built) {
   return fmt::format("{} ({} bytes)", files, bytes);
 }
 
-}  // namespace
-
-BuildInputs find_build_inputs(const std::vector<std::string>& paths,
-                              const BuildInputOptions& options) {
-  check_fraction("token build", "validation_fraction", options.validation_fraction);
-  const TextFiles found = find_text_files(paths, options.format == SourceKind::kTokens);
-  if (found.files.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
-  return build_inputs_of(found, options);
-}
-
-BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& options) {
-  BuildInputs built;
-  built.left_out = found.left_out;
-  std::string seen;
-  for (const TextFile& file : found.files)
-    built.inputs.push_back(input_of(file, options.format, &seen));
-  if (options.validation.empty()) assign_validation_parts(options, &built.inputs);
-  if (!options.validation.empty()) {
-    std::set<std::string> for_training;
-    for (const TextFile& file : found.files) for_training.insert(file.identity);
-    const bool may_be_tokens = options.format == SourceKind::kTokens;
-    for (const TextFile& file : find_text_files(options.validation, may_be_tokens).files) {
-      if (for_training.contains(file.identity))
-        fail("{}: is both a training input and in --validation", file.path.string());
-      built.inputs.push_back(input_of(file, options.format, &seen));
-      built.inputs.back().validation_part = ValidationPart::kWhole;
-    }
-  }
-  built.validation_note = describe_validation(built, options);
-  built.splits_by_fraction = options.validation.empty() && options.validation_fraction > 0.0;
-  built.files = files_text(built);
-  built.fingerprint = fmt::format("{} files, {:08x}{:08x}", built.inputs.size(),
-                                  crc32c(std::as_bytes(std::span(seen))),
-                                  crc32c(std::as_bytes(std::span(seen)), 1));
-  return built;
-}
-
-void DocumentIds::add(std::span<const int32_t> ids, uint64_t mark) {
-  if (ids.empty()) return;
-  const size_t begin = bytes_.size();
-  bytes_.resize(begin + ids.size() * static_cast<size_t>(id_bytes_));
-  if (id_bytes_ == sizeof(int32_t)) {
-    std::memcpy(bytes_.data() + begin, ids.data(), ids.size_bytes());
-  } else {
-    std::byte* to = bytes_.data() + begin;
-    for (const int32_t id : ids) {
-      const auto narrow = static_cast<uint16_t>(id);
-      std::memcpy(to, &narrow, sizeof(narrow));
-      to += sizeof(narrow);
-    }
-  }
-  lengths_.push_back(ids.size() | mark);
-}
-
-void DocumentIds::add_document(std::span<const int32_t> ids) { add(ids, 0); }
-void DocumentIds::extend_document(std::span<const int32_t> ids) { add(ids, kContinues); }
-
-void DocumentIds::clear() {
-  bytes_.clear();
-  lengths_.clear();
-}
-
-void DocumentBatch::clear() {
-  texts.clear();
-  for (DocumentIds& ids : tokens) ids.clear();
-  untokenised = {};
-  bytes = 0;
-  end = {};
-  skipped = {};
-  bytes_on_disk = 0;
-}
-
-// Text inputs.
-
-namespace {
-
 // The beginning of the tail, at a character boundary.
 size_t tail_of(const std::string& text, double fraction) {
   constexpr size_t kMostContinuing = 3;
@@ -221,22 +145,71 @@ class TextReader final : public InputReader {
   int64_t empty_ = 0;
 };
 
-}  // namespace
-
-std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
-  if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
-  return std::make_unique<TextReader>(input, build);
-}
-
-namespace {
-
 constexpr size_t kMostDocuments = 1 << 14;  // Per batch.
 
 }  // namespace
 
-void UnitSource::open() {
-  reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);
-  if (from_.offset > 0 || from_.document > 0) reader_->seek(from_);
+BuildInputs find_build_inputs(const std::vector<std::string>& paths,
+                              const BuildInputOptions& options) {
+  check_fraction("token build", "validation_fraction", options.validation_fraction);
+  const TextFiles found = find_text_files(paths, options.format == SourceKind::kTokens);
+  if (found.files.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
+  return build_inputs_of(found, options);
+}
+
+BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& options) {
+  BuildInputs built;
+  built.left_out = found.left_out;
+  std::string seen;
+  for (const TextFile& file : found.files)
+    built.inputs.push_back(input_of(file, options.format, &seen));
+  if (options.validation.empty()) assign_validation_parts(options, &built.inputs);
+  if (!options.validation.empty()) {
+    std::set<std::string> for_training;
+    for (const TextFile& file : found.files) for_training.insert(file.identity);
+    const bool may_be_tokens = options.format == SourceKind::kTokens;
+    for (const TextFile& file : find_text_files(options.validation, may_be_tokens).files) {
+      if (for_training.contains(file.identity))
+        fail("{}: is both a training input and in --validation", file.path.string());
+      built.inputs.push_back(input_of(file, options.format, &seen));
+      built.inputs.back().validation_part = ValidationPart::kWhole;
+    }
+  }
+  built.validation_note = describe_validation(built, options);
+  built.splits_by_fraction = options.validation.empty() && options.validation_fraction > 0.0;
+  built.files = files_text(built);
+  built.fingerprint = fmt::format("{} files, {:08x}{:08x}", built.inputs.size(),
+                                  crc32c(std::as_bytes(std::span(seen))),
+                                  crc32c(std::as_bytes(std::span(seen)), 1));
+  return built;
+}
+
+void DocumentIds::add(std::span<const int32_t> document, uint64_t mark) {
+  if (document.empty()) return;
+  ids.insert(ids.end(), document.begin(), document.end());
+  lengths.push_back(document.size() | mark);
+}
+
+void DocumentIds::clear() {
+  ids.clear();
+  lengths.clear();
+}
+
+void DocumentBatch::clear() {
+  texts.clear();
+  for (DocumentIds& of_split : tokens) of_split.clear();
+  untokenised = {};
+  bytes = 0;
+  end = {};
+  skipped = {};
+  bytes_on_disk = 0;
+}
+
+// Text inputs.
+
+std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
+  if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
+  return std::make_unique<TextReader>(input, build);
 }
 
 void UnitSource::close() {
@@ -252,7 +225,10 @@ bool UnitSource::next(const SplitSet& wanted, DocumentBatch* batch) {
   const auto size = static_cast<int64_t>(inputs_.size());
   if (at_ == size) return false;
   while (at_ < size && batch->bytes < build_.batch_bytes && documents < kMostDocuments) {
-    if (reader_ == nullptr) open();
+    if (reader_ == nullptr) {
+      reader_ = open_input(inputs_[static_cast<size_t>(at_)], build_);
+      if (from_.offset > 0 || from_.document > 0) reader_->seek(from_);
+    }
     if (reader_->read(wanted, batch)) {
       ++documents;
     } else {

@@ -95,34 +95,17 @@ enum Split { kTrain, kValidation, kNumSplits };
 inline constexpr std::array<const char*, kNumSplits> kSplitNames = {"train", "validation"};
 using SplitSet = std::array<bool, kNumSplits>;
 
-// Documents of one split as ids, in the packed form of part files, because batches wait in memory
-// to be written.
-class DocumentIds {
- public:
+// Documents of one split as ids, as in part files.
+struct DocumentIds {
   // Marks a length that continues the previous document.
   static constexpr uint64_t kContinues = uint64_t{1} << 63;
-  static bool is_narrow(int64_t vocab_size) { return vocab_size <= int64_t{1} << 16; }
-  static int64_t id_bytes(int64_t vocab_size) { return is_narrow(vocab_size) ? 2 : 4; }
 
-  explicit DocumentIds(int64_t vocab_size) : id_bytes_(id_bytes(vocab_size)) {}
-  void add_document(std::span<const int32_t> ids);     // Skips empty documents.
-  void extend_document(std::span<const int32_t> ids);  // More ids of the last document.
-
-  bool empty() const { return bytes_.empty(); }
-  int64_t size() const { return static_cast<int64_t>(bytes_.size()) / id_bytes_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
-  const std::vector<uint64_t>& lengths() const { return lengths_; }
-
-  void reserve(int64_t ids) { bytes_.reserve(static_cast<size_t>(ids * id_bytes_)); }
-  int64_t capacity() const { return static_cast<int64_t>(bytes_.capacity()) / id_bytes_; }
+  // Skips empty documents. `mark`: 0, or kContinues for more ids of the last document.
+  void add(std::span<const int32_t> document, uint64_t mark = 0);
   void clear();  // Keeps the memory.
 
- private:
-  void add(std::span<const int32_t> ids, uint64_t mark);
-
-  int64_t id_bytes_;
-  std::vector<std::byte> bytes_;
-  std::vector<uint64_t> lengths_;
+  std::vector<int32_t> ids;
+  std::vector<uint64_t> lengths;
 };
 
 struct TextDocument {
@@ -150,8 +133,6 @@ struct SkippedRecords {
 };
 
 struct DocumentBatch {
-  explicit DocumentBatch(int64_t vocab_size)
-      : tokens{DocumentIds(vocab_size), DocumentIds(vocab_size)} {}
   void clear();  // Keeps the memory.
 
   std::vector<TextDocument> texts;
@@ -193,7 +174,6 @@ class UnitSource {
   void seek(const UnitPosition& position, const SkippedRecords& skipped);
 
  private:
-  void open();
   void close();
 
   std::span<const BuildInput> inputs_;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kStartsAtATime = 1 << 18;
-constexpr int64_t kLengthBytes = sizeof(uint64_t);
+constexpr int64_t kIdBytes = sizeof(int32_t), kLengthBytes = sizeof(uint64_t);
 
 fs::path with_suffix(fs::path stem, const char* suffix) {
   stem += suffix;
@@ -38,109 +38,17 @@ ByteFile open_at(const fs::path& path, int64_t bytes) {
   return ByteFile::open_to_write(path);
 }
 
-// Reads the ids of a part in order.
-class IdReader {
- public:
-  IdReader(const fs::path& stem, int64_t vocab_size, int64_t begin)
-      : file_(ByteFile::open(with_suffix(stem, ".ids"))),
-        is_narrow_(DocumentIds::is_narrow(vocab_size)),
-        offset_(begin * DocumentIds::id_bytes(vocab_size)) {}
-
-  // Valid until the next call.
-  std::span<const int32_t> next(int64_t count) {
-    block_.resize(static_cast<size_t>(count));
-    if (is_narrow_) {
-      packed_.resize(block_.size());
-      read(std::as_writable_bytes(std::span(packed_)));
-      std::copy(packed_.begin(), packed_.end(), block_.begin());
-    } else {
-      read(std::as_writable_bytes(std::span(block_)));
-    }
-    return block_;
-  }
-
- private:
-  void read(std::span<std::byte> bytes) {
-    file_.read_at(offset_, bytes);
-    offset_ += static_cast<int64_t>(bytes.size());
-  }
-
-  ByteFile file_;
-  bool is_narrow_;
-  int64_t offset_;
-  std::vector<uint16_t> packed_;
-  std::vector<int32_t> block_;
-};
-
-}  // namespace
-
-PartWriter::PartWriter(fs::path stem, int64_t vocab_size, const PartSizes& sizes)
-    : stem_(std::move(stem)), id_bytes_(DocumentIds::id_bytes(vocab_size)), sizes_(sizes) {}
-
-void PartWriter::append(const DocumentIds& documents) {
-  if (documents.empty()) return;
-  if (!ids_) {
-    ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * id_bytes_);
-    lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * kLengthBytes);
-  }
-  ids_->write_at(sizes_.ids * id_bytes_, documents.bytes());
-  lengths_->write_at(sizes_.lengths * kLengthBytes, std::as_bytes(std::span(documents.lengths())));
-  sizes_.ids += documents.size();
-  sizes_.lengths += static_cast<int64_t>(documents.lengths().size());
-  has_unsynced_ = true;
-}
-
-void PartWriter::sync() {
-  if (!has_unsynced_) return;
-  ids_->sync();
-  lengths_->sync();
-  has_unsynced_ = false;
-}
-
-bool part_is_there(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes) {
+// Returns whether the files of a part have at least these sizes.
+bool part_is_there(const fs::path& stem, const PartSizes& sizes) {
   if (sizes.ids == 0) return true;
   std::error_code error;
   const auto size_of = [&](const char* suffix) {
     const auto size = fs::file_size(with_suffix(stem, suffix), error);
     return error ? 0 : static_cast<int64_t>(size);
   };
-  return size_of(".ids") >= sizes.ids * DocumentIds::id_bytes(vocab_size) &&
+  return size_of(".ids") >= sizes.ids * kIdBytes &&
          size_of(".lengths") >= sizes.lengths * kLengthBytes;
 }
-
-void read_part(const fs::path& stem, int64_t vocab_size, const PartSizes& sizes,
-               const TokenRange& range,
-               const std::function<void(std::span<const int32_t> ids, bool continues)>& visit) {
-  CHECK(range.begin >= 0 && range.end <= sizes.ids);
-  if (range.size() <= 0) return;
-  const auto damaged = [&] {
-    fail("{}: changed or truncated since it was written; remove the folder and build again",
-         stem.string());
-  };
-  if (!part_is_there(stem, vocab_size, sizes)) damaged();
-  IdReader ids(stem, vocab_size, range.begin);
-  const ByteFile lengths = ByteFile::open(with_suffix(stem, ".lengths"));
-  std::vector<uint64_t> some(kStartsAtATime);
-  int64_t begin = 0;  // Start of the current document.
-  for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
-    if (at >= sizes.lengths) damaged();
-    some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
-    lengths.read_at(at * kLengthBytes, std::as_writable_bytes(std::span(some)));
-    for (const uint64_t length : some) {
-      const auto size = static_cast<int64_t>(length & ~DocumentIds::kContinues);
-      if (size > sizes.ids - begin) damaged();
-      int64_t from = std::max(begin, range.begin);
-      for (const int64_t end = std::min(begin + size, range.end); from < end;) {
-        const auto block = ids.next(std::min(kStartsAtATime, end - from));
-        visit(block, from > begin || (length & DocumentIds::kContinues) != 0);
-        from += static_cast<int64_t>(block.size());
-      }
-      begin += size;
-    }
-  }
-}
-
-namespace {
 
 constexpr const char* kSettingsName = "settings";
 constexpr const char* kJournalName = "journal.jsonl";
@@ -175,6 +83,62 @@ BuildSettings lines_of(const std::string& text) {
 }
 
 }  // namespace
+
+PartWriter::PartWriter(fs::path stem, const PartSizes& sizes)
+    : stem_(std::move(stem)), sizes_(sizes) {}
+
+void PartWriter::append(const DocumentIds& documents) {
+  if (documents.ids.empty()) return;
+  if (!ids_) {
+    ids_ = open_at(with_suffix(stem_, ".ids"), sizes_.ids * kIdBytes);
+    lengths_ = open_at(with_suffix(stem_, ".lengths"), sizes_.lengths * kLengthBytes);
+  }
+  ids_->write_at(sizes_.ids * kIdBytes, std::as_bytes(std::span(documents.ids)));
+  lengths_->write_at(sizes_.lengths * kLengthBytes, std::as_bytes(std::span(documents.lengths)));
+  sizes_.ids += std::ssize(documents.ids);
+  sizes_.lengths += std::ssize(documents.lengths);
+  has_unsynced_ = true;
+}
+
+void PartWriter::sync() {
+  if (!has_unsynced_) return;
+  ids_->sync();
+  lengths_->sync();
+  has_unsynced_ = false;
+}
+
+void read_part(const fs::path& stem, const PartSizes& sizes, const TokenRange& range,
+               const std::function<void(std::span<const int32_t> ids, bool continues)>& visit) {
+  CHECK(range.begin >= 0 && range.end <= sizes.ids);
+  if (range.size() <= 0) return;
+  const auto damaged = [&] {
+    fail("{}: changed or truncated since it was written; remove the folder and build again",
+         stem.string());
+  };
+  if (!part_is_there(stem, sizes)) damaged();
+  const ByteFile ids = ByteFile::open(with_suffix(stem, ".ids"));
+  const ByteFile lengths = ByteFile::open(with_suffix(stem, ".lengths"));
+  std::vector<uint64_t> some(kStartsAtATime);
+  std::vector<int32_t> block;
+  int64_t begin = 0;  // Start of the current document.
+  for (int64_t at = 0; begin < range.end; at += kStartsAtATime) {
+    if (at >= sizes.lengths) damaged();
+    some.resize(static_cast<size_t>(std::min(kStartsAtATime, sizes.lengths - at)));
+    lengths.read_at(at * kLengthBytes, std::as_writable_bytes(std::span(some)));
+    for (const uint64_t length : some) {
+      const auto size = static_cast<int64_t>(length & ~DocumentIds::kContinues);
+      if (size > sizes.ids - begin) damaged();
+      int64_t from = std::max(begin, range.begin);
+      for (const int64_t end = std::min(begin + size, range.end); from < end;) {
+        block.resize(static_cast<size_t>(std::min(kStartsAtATime, end - from)));
+        ids.read_at(from * kIdBytes, std::as_writable_bytes(std::span(block)));
+        visit(block, from > begin || (length & DocumentIds::kContinues) != 0);
+        from += std::ssize(block);
+      }
+      begin += size;
+    }
+  }
+}
 
 std::string journal_line(int64_t unit, const UnitProgress& progress) {
   JsonLine line;
@@ -212,14 +176,16 @@ std::pair<int64_t, UnitProgress> parse_journal_line(std::string_view line,
   return {count_of(json, "unit"), progress};
 }
 
-BuildJournal::BuildJournal(const fs::path& output, int64_t vocab_size,
-                           const BuildSettings& settings)
-    : folder_(folder_of(output)), vocab_size_(vocab_size) {
+BuildJournal::BuildJournal(const fs::path& output, const BuildSettings& settings)
+    : folder_(folder_of(output)) {
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error) fail("{}: cannot create: {}", folder_.string(), error.message());
   lock(output);
-  if (!resume(settings)) begin(settings);
+  if (!resume(settings)) {
+    clear();
+    write_file_atomically(folder_ / kSettingsName, fmt::format("{}\n", fmt::join(settings, "\n")));
+  }
   journal_ = open_own_file(folder_ / kJournalName);
 }
 
@@ -270,15 +236,9 @@ void BuildJournal::clear() {
   for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
 }
 
-void BuildJournal::begin(const BuildSettings& settings) {
-  clear();
-  write_file_atomically(folder_ / kSettingsName, fmt::format("{}\n", fmt::join(settings, "\n")));
-}
-
 bool BuildJournal::has_parts(int64_t unit, const UnitProgress& progress) const {
   for (size_t split = 0; split < kNumSplits; ++split)
-    if (!part_is_there(part(unit, static_cast<Split>(split)), vocab_size_, progress.parts[split]))
-      return false;
+    if (!part_is_there(part(unit, static_cast<Split>(split)), progress.parts[split])) return false;
   return true;
 }
 

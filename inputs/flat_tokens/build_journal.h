@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work files of an unfinished build: parts, which hold the tokens of one unit and split (ids of two
-// bytes if the vocabulary allows, and document lengths), and a journal of progress. Not a stable
-// format.
+// Work files of an unfinished build: parts, which hold the tokens of one unit and split (ids and
+// document lengths), and a journal of progress. Not a stable format.
 #pragma once
 
 #include <array>
@@ -28,7 +27,7 @@ struct PartSizes {
 class PartWriter {
  public:
   // Truncates existing files to `sizes` and appends. Creates no file before the first token.
-  PartWriter(std::filesystem::path stem, int64_t vocab_size, const PartSizes& sizes);
+  PartWriter(std::filesystem::path stem, const PartSizes& sizes);
 
   void append(const DocumentIds& documents);
   void sync();  // Returns when all data is on disk.
@@ -36,15 +35,11 @@ class PartWriter {
 
  private:
   std::filesystem::path stem_;
-  int64_t id_bytes_;
   PartSizes sizes_;
   std::optional<ByteFile> ids_;
   std::optional<ByteFile> lengths_;
   bool has_unsynced_ = false;
 };
-
-// Returns whether the files have at least these sizes.
-bool part_is_there(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes);
 
 // Tokens [begin, end).
 struct TokenRange {
@@ -55,8 +50,7 @@ struct TokenRange {
 
 // Visits the ids of the range in order, in runs. `continues`: the run belongs to the document
 // before it, even if that begins before the range. Reads no other ids.
-void read_part(const std::filesystem::path& stem, int64_t vocab_size, const PartSizes& sizes,
-               const TokenRange& range,
+void read_part(const std::filesystem::path& stem, const PartSizes& sizes, const TokenRange& range,
                const std::function<void(std::span<const int32_t> ids, bool continues)>& visit);
 
 struct UnitProgress {
@@ -76,8 +70,7 @@ class BuildJournal {
  public:
   // Resumes an existing build with equal settings, else starts over. Error if another process
   // builds the same file.
-  BuildJournal(const std::filesystem::path& output, int64_t vocab_size,
-               const BuildSettings& settings);
+  BuildJournal(const std::filesystem::path& output, const BuildSettings& settings);
   ~BuildJournal();  // Keeps the folder for resuming, if anything was recorded.
   BuildJournal(const BuildJournal&) = delete;
   BuildJournal& operator=(const BuildJournal&) = delete;
@@ -100,10 +93,8 @@ class BuildJournal {
   bool resume(const BuildSettings& settings);
   bool has_parts(int64_t unit, const UnitProgress& progress) const;
   void clear();
-  void begin(const BuildSettings& settings);
 
   std::filesystem::path folder_;
-  int64_t vocab_size_;
   int lock_ = -1;
   int journal_ = -1;
   std::map<int64_t, UnitProgress> resumed_units_;

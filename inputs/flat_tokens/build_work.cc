@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inputs/flat_tokens/build_work.h"
-
+// The multi-threaded part of a build. Work is divided into units. One thread at a time reads a
+// unit, any thread tokenises its batches, and batches are written in the order in which they were
+// read.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "inputs/flat_tokens/token_build.h"
 
 namespace tessera {
 namespace {
@@ -80,10 +82,21 @@ void tokenise(const TokenBuild& build, DocumentBatch* batch) {
       throw Error(fault_of(build, document, error));
     }
     if (build.document_end) ids.push_back(*build.document_end);
-    batch->tokens[document.split].add_document(ids);
+    batch->tokens[document.split].add(ids);
     document.text = {};
   }
   batch->texts = {};
+}
+
+// Returns the exception that a call throws; null if none.
+template <typename Call>
+std::exception_ptr error_of(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 SplitSet splits_of(const BuildInput& input) {
@@ -164,9 +177,8 @@ class BuildWork {
     unit.source = std::make_unique<UnitSource>(unit_inputs_[number], build_);
     unit.source->seek(unit.progress.position, unit.progress.skipped);
     for (size_t split = 0; split < kNumSplits; ++split)
-      unit.parts[split] =
-          std::make_unique<PartWriter>(journal_->part(unit.number, static_cast<Split>(split)),
-                                       build_.identity.vocab_size, unit.progress.parts[split]);
+      unit.parts[split] = std::make_unique<PartWriter>(
+          journal_->part(unit.number, static_cast<Split>(split)), unit.progress.parts[split]);
   }
 
   void work() {
@@ -190,12 +202,7 @@ class BuildWork {
         continue;
       }
       hold.unlock();
-      std::exception_ptr error;
-      try {
-        tokenise(build_, &batch);
-      } catch (...) {
-        error = std::current_exception();
-      }
+      const std::exception_ptr error = error_of([&] { tokenise(build_, &batch); });
       hold.lock();
       unit->waiting[number] = {std::move(batch), error};
       advance(hold, *unit);
@@ -233,12 +240,7 @@ class BuildWork {
     const SplitSet wanted = {!is_full(kTrain), !is_full(kValidation)};
     hold.unlock();
     bool is_read = false;
-    std::exception_ptr error;
-    try {
-      is_read = unit.source->next(wanted, batch);
-    } catch (...) {
-      error = std::current_exception();
-    }
+    const std::exception_ptr error = error_of([&] { is_read = unit.source->next(wanted, batch); });
     hold.lock();
     unit.is_reading = false;
     bytes_in_flight_ -= build_.batch_bytes;
@@ -256,9 +258,10 @@ class BuildWork {
 
   DocumentBatch take_buffer() {
     if (free_buffers_.empty()) {
-      DocumentBatch batch(build_.identity.vocab_size);
+      DocumentBatch batch;
       // Usually at least one byte per id; untouched memory costs nothing.
-      batch.tokens[kTrain].reserve(build_.batch_bytes + build_.batch_bytes / 8);
+      batch.tokens[kTrain].ids.reserve(
+          static_cast<size_t>(build_.batch_bytes + build_.batch_bytes / 8));
       return batch;
     }
     DocumentBatch batch = std::move(free_buffers_.back());
@@ -268,8 +271,8 @@ class BuildWork {
 
   // Frees buffers that held long documents.
   void return_buffer(DocumentBatch batch) {
-    for (const DocumentIds& ids : batch.tokens)
-      if (ids.capacity() > 4 * build_.batch_bytes) return;
+    for (const DocumentIds& tokens : batch.tokens)
+      if (static_cast<int64_t>(tokens.ids.capacity()) > 4 * build_.batch_bytes) return;
     batch.clear();
     free_buffers_.push_back(std::move(batch));
   }
@@ -312,12 +315,8 @@ class BuildWork {
     const bool is_finished = !batch;
     hold.unlock();
     UnitProgress progress;
-    std::exception_ptr error;
-    try {
-      progress = is_finished ? finish(unit) : write_batch(unit, *batch);
-    } catch (...) {
-      error = std::current_exception();
-    }
+    const std::exception_ptr error =
+        error_of([&] { progress = is_finished ? finish(unit) : write_batch(unit, *batch); });
     hold.lock();
     if (batch) {
       bytes_in_flight_ -= charge(*batch);

@@ -55,39 +55,6 @@ std::vector<std::string> splits_of(const Hdf5File& file) {
 
 }  // namespace
 
-void FlatTokensReader::open(const std::filesystem::path& path, const std::string& split) {
-  where_ = fmt::format("{}:{}", path.string(), split);
-  file_ = Hdf5File::open(path);
-  const std::vector<std::string> splits = splits_of(file_);
-  if (splits.empty())
-    fail(
-        "{}: an HDF5 file without flat tokens: no group has 'encoded_tokens'; "
-        "`flat_tokens build` makes one",
-        path.string());
-  if (std::find(splits.begin(), splits.end(), split) == splits.end())
-    fail(
-        "{}: no split '{}'; the file has {}{}. Rebuild it with that split "
-        "(--validation_fraction), or train without that dataset (--set eval_inputs={{}})",
-        path.string(), split, fmt::join(splits, ", "), did_you_mean(split, splits));
-  const int64_t version = file_.integer_attribute(split, "format_version");
-  if (version != kFlatTokensVersion)
-    fail("{}: flat tokens of format {}; this build reads format {}", where_, version,
-         kFlatTokensVersion);
-  max_token_id_ = file_.integer_attribute(split, "max_token_id");
-  vocab_size_ = file_.integer_attribute(split, "vocab_size");
-  tokenizer_name_ = file_.text_attribute(split, "tokenizer");
-  tokenizer_fingerprint_ = file_.text_attribute(split, "tokenizer_fingerprint");
-  if (file_.has_attribute(split, "source")) source_ = file_.text_attribute(split, "source");
-  tokens_ = std::make_unique<Hdf5Dataset>(file_.dataset(split + "/encoded_tokens"));
-  if (!file_.has(split + "/seq_starts")) fail("{}: 'seq_starts' is missing", where_);
-  starts_ = file_.dataset(split + "/seq_starts");
-  check_shapes();
-  direct_ = std::make_unique<Hdf5DirectReader>(*tokens_, where_);
-  num_tokens_ = tokens_->elements();
-  num_documents_ = starts_.elements() - 1;
-  check_starts();
-}
-
 void FlatTokensReader::check_shapes() const {
   if (tokens_->type() != StoredType::kU32 || tokens_->shape().size() != 1)
     fail("{}: 'encoded_tokens' is {} with {} dimensions; expected u32 with one", where_,
@@ -141,7 +108,36 @@ void FlatTokensReader::read(int64_t begin, std::span<uint32_t> encoded) const {
 }
 
 FlatTokensReader::FlatTokensReader(const std::filesystem::path& path, const std::string& split) {
-  open(path, split);
+  where_ = fmt::format("{}:{}", path.string(), split);
+  file_ = Hdf5File::open(path);
+  const std::vector<std::string> splits = splits_of(file_);
+  if (splits.empty())
+    fail(
+        "{}: an HDF5 file without flat tokens: no group has 'encoded_tokens'; "
+        "`flat_tokens build` makes one",
+        path.string());
+  if (std::find(splits.begin(), splits.end(), split) == splits.end())
+    fail(
+        "{}: no split '{}'; the file has {}{}. Rebuild it with that split "
+        "(--validation_fraction), or train without that dataset (--set eval_inputs={{}})",
+        path.string(), split, fmt::join(splits, ", "), did_you_mean(split, splits));
+  const int64_t version = file_.integer_attribute(split, "format_version");
+  if (version != kFlatTokensVersion)
+    fail("{}: flat tokens of format {}; this build reads format {}", where_, version,
+         kFlatTokensVersion);
+  max_token_id_ = file_.integer_attribute(split, "max_token_id");
+  vocab_size_ = file_.integer_attribute(split, "vocab_size");
+  tokenizer_name_ = file_.text_attribute(split, "tokenizer");
+  tokenizer_fingerprint_ = file_.text_attribute(split, "tokenizer_fingerprint");
+  if (file_.has_attribute(split, "source")) source_ = file_.text_attribute(split, "source");
+  tokens_ = std::make_unique<Hdf5Dataset>(file_.dataset(split + "/encoded_tokens"));
+  if (!file_.has(split + "/seq_starts")) fail("{}: 'seq_starts' is missing", where_);
+  starts_ = file_.dataset(split + "/seq_starts");
+  check_shapes();
+  direct_ = std::make_unique<Hdf5DirectReader>(*tokens_, where_);
+  num_tokens_ = tokens_->elements();
+  num_documents_ = starts_.elements() - 1;
+  check_starts();
   std::vector<uint32_t> sample(std::min(num_tokens_, kSampleTokens));
   read(0, sample);
   fingerprint_ = fmt::format("{} tokens, {} documents, {}, crc {:08x}", num_tokens_, num_documents_,

@@ -48,7 +48,6 @@ class FlatTokensReader {
   void read_starts(int64_t begin, std::span<uint64_t> starts) const;
 
  private:
-  void open(const std::filesystem::path& path, const std::string& split);
   void check_shapes() const;
   void check_starts() const;
 

@@ -31,6 +31,24 @@ std::vector<uint32_t> by_length(std::span<const int32_t> lengths, int32_t capaci
   return order;
 }
 
+ExampleStream token_stream(const FlatTokensInput::HParams& p) {
+  ExampleStream stream = example_stream(p);
+  if (p.name.empty()) stream.name = p.split;
+  stream.shuffle = p.shuffle;
+  stream.era_length = p.era_length;
+  stream.repeat = p.repeat;
+  return stream;
+}
+
+RowOptions options_of(const FlatTokensInput::HParams& p, const ExampleStream& stream) {
+  return {.packed = p.packed,
+          .best_fit = p.best_fit,
+          .labels = p.labels,
+          .seq_len = stream.seq_len,
+          .shifts = p.shuffle != Shuffle::kNone && p.repeat,
+          .seed = stream.seed};
+}
+
 }  // namespace
 
 BestFitPacking::BestFitPacking(std::span<const int32_t> lengths, int32_t capacity) {
@@ -147,28 +165,6 @@ void FlatTokensRows::fill(int64_t epoch, int64_t index, const RowLayout& layout,
 }
 
 REGISTER_TEMPLATE(BaseInput, FlatTokensInput);
-
-namespace {
-
-ExampleStream token_stream(const FlatTokensInput::HParams& p) {
-  ExampleStream stream = example_stream(p);
-  if (p.name.empty()) stream.name = p.split;
-  stream.shuffle = p.shuffle;
-  stream.era_length = p.era_length;
-  stream.repeat = p.repeat;
-  return stream;
-}
-
-RowOptions options_of(const FlatTokensInput::HParams& p, const ExampleStream& stream) {
-  return {.packed = p.packed,
-          .best_fit = p.best_fit,
-          .labels = p.labels,
-          .seq_len = stream.seq_len,
-          .shifts = p.shuffle != Shuffle::kNone && p.repeat,
-          .seed = stream.seed};
-}
-
-}  // namespace
 
 FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(token_stream(p)), p_(p) {
   if (p.packed && p.best_fit)

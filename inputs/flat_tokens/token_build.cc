@@ -12,7 +12,6 @@
 #include "core/base/number_text.h"
 #include "core/base/seconds.h"
 #include "core/base/terminal.h"
-#include "inputs/flat_tokens/build_work.h"
 
 namespace tessera {
 namespace {
@@ -26,7 +25,7 @@ std::string id_text(const std::optional<int32_t>& id) {
 // Returns everything that determines the ids of the output. Compression, applied last, does not.
 BuildSettings settings_of_build(const TokenBuild& build) {
   const ReadOptions& read = build.read;
-  return {"format: 1",
+  return {"format: 2",
           fmt::format("inputs: {}", build.from.fingerprint),
           fmt::format("tokenizer: {} {}", build.identity.fingerprint, build.identity.vocab_size),
           fmt::format("validation: {:g} {}{}", build.validation_fraction, build.from.files,
@@ -81,8 +80,8 @@ class Parts {
         const int64_t part_size = std::min(sizes.ids, room);
         const TokenRange wanted = {std::clamp<int64_t>(range.begin - part_begin, 0, part_size),
                                    std::clamp<int64_t>(range.end - part_begin, 0, part_size)};
-        read_part(journal_.part(static_cast<int64_t>(unit), split), build_.identity.vocab_size,
-                  sizes, wanted, [&](std::span<const int32_t> ids, bool continues) {
+        read_part(journal_.part(static_cast<int64_t>(unit), split), sizes, wanted,
+                  [&](std::span<const int32_t> ids, bool continues) {
                     visit(at, ids, continues);
                     at += static_cast<int64_t>(ids.size());
                   });
@@ -203,11 +202,15 @@ void check_not_empty(const TokenBuild& build, const Parts& parts, const SplitRan
   fail("{}: all text is in the validation split; nothing is left to train on", files);
 }
 
+constexpr int kBarWidth = 24;
+constexpr double kTerminalSeconds = 0.1;
+constexpr double kLongestSeconds = 30.0;
+
 }  // namespace
 
 TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   CHECK(build.threads >= 1);
-  BuildJournal journal(build.output, build.identity.vocab_size, settings_of_build(build));
+  BuildJournal journal(build.output, settings_of_build(build));
   remove_half_written(build.output);
   if (!journal.restart_reason().empty())
     progress.say(fmt::format("{}: an unfinished build had different settings ({}); starting over",
@@ -239,14 +242,6 @@ TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   journal.remove();
   return built;
 }
-
-namespace {
-
-constexpr int kBarWidth = 24;
-constexpr double kTerminalSeconds = 0.1;
-constexpr double kLongestSeconds = 30.0;
-
-}  // namespace
 
 std::string build_status_text(const BuildStatus& status, int width) {
   const double total = std::max<double>(1.0, static_cast<double>(status.total_bytes));

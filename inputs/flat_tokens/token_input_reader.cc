@@ -16,8 +16,8 @@
 #include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/readers/foreign_format.h"
+#include "inputs/shuffle.h"
 #include "inputs/tokenizers/unicode.h"
-#include "inputs/validation_split.h"
 
 namespace tessera {
 namespace {
@@ -175,12 +175,13 @@ class TokenBinReader {
                    : dtype == TokenDType::kU32 ? 4
                                                : token_bytes_of_index(input.path);
     const bool is_known = token_bytes_ > 0;
-    if (!is_known) token_bytes_ = DocumentIds::id_bytes(vocab_size_);
+    const int64_t least_bytes = vocab_size_ <= int64_t{1} << 16 ? 2 : 4;
+    if (!is_known) token_bytes_ = least_bytes;
     const std::string other = is_known ? "" : unlike_tokens(head, token_bytes_);
     if (!other.empty())
       fail("{}: seems not to hold token ids of {} bytes: it {}. If it does, give --token_dtype={}",
            where, token_bytes_, other, token_bytes_ == 2 ? "u16" : "u32");
-    if (token_bytes_ < DocumentIds::id_bytes(vocab_size_))
+    if (token_bytes_ < least_bytes)
       fail("{}: ids of 2 bytes cannot come from a vocabulary of {}", where, vocab_size_);
     if (input.bytes % token_bytes_ != 0)
       fail("{}: has {} bytes, which is not a multiple of {}-byte tokens", where, input.bytes,
@@ -251,7 +252,7 @@ class DelimitedTokens final : public TokenReader {
         validation_part_ == ValidationPart::kWhole ||
         (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
     const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) batch->tokens[split].add_document(document);
+    if (wanted[split]) batch->tokens[split].add(document);
     count(size, batch);
     used_ += size;
     position_ = {position_.document + 1, position_.offset + static_cast<int64_t>(size)};
@@ -330,12 +331,7 @@ class UndelimitedTokens final : public TokenReader {
     tokens_.read(ids);
     count(ids.size(), batch);
     if (!wanted[split]) return true;
-    DocumentIds& to = batch->tokens[split];
-    if (begin != 0 && begin != tail_) {
-      to.extend_document(ids);
-    } else {
-      to.add_document(ids);
-    }
+    batch->tokens[split].add(ids, begin != 0 && begin != tail_ ? DocumentIds::kContinues : 0);
     return true;
   }
 

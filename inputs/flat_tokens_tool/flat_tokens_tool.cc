@@ -73,23 +73,6 @@ void ask_to_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-}  // namespace
-
-Interruption::Interruption() {
-  stop_was_asked = false;
-  for (const int signal : kStopSignals)  // nohup ignores SIGHUP.
-    if (std::signal(signal, ask_to_stop) == SIG_IGN) std::signal(signal, SIG_IGN);
-}
-
-Interruption::~Interruption() {
-  for (const int signal : kStopSignals)
-    if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
-}
-
-const std::atomic<bool>* Interruption::flag() const { return &stop_was_asked; }
-
-namespace {
-
 bool asks_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
     return argument == "--help" || argument == "-h";
@@ -120,6 +103,19 @@ void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std:
 }
 
 }  // namespace
+
+Interruption::Interruption() {
+  stop_was_asked = false;
+  for (const int signal : kStopSignals)  // nohup ignores SIGHUP.
+    if (std::signal(signal, ask_to_stop) == SIG_IGN) std::signal(signal, SIG_IGN);
+}
+
+Interruption::~Interruption() {
+  for (const int signal : kStopSignals)
+    if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
+}
+
+const std::atomic<bool>* Interruption::flag() const { return &stop_was_asked; }
 
 int run_flat_tokens(const std::vector<std::string>& arguments, std::ostream& out,
                     std::ostream& errors) {

@@ -26,18 +26,6 @@ struct TokenCount {
   int64_t count = 0;
 };
 
-// Statistics of a split: reads and checks every token once, in bounded memory.
-struct TokenStatistics {
-  int64_t shortest = 0;
-  int64_t median = 0;
-  int64_t longest = 0;
-  int64_t empty = 0;                          // Documents without tokens.
-  std::array<int64_t, 64> lengths_by_size{};  // [k]: documents of 2^k to 2^(k+1) - 1 tokens.
-  int64_t distinct_ids = 0;
-  std::vector<TokenCount> most_frequent;  // At most the requested number.
-  int64_t bytes = 0;                      // Bytes of text, if there is a tokenizer.
-};
-
 constexpr int64_t kTokensAtATime = 1 << 20;
 constexpr int64_t kMostInTable = int64_t{1} << 24;  // max_token_id is untrusted.
 
@@ -54,11 +42,14 @@ class IdCounts {
       ++table_[static_cast<size_t>(id)];
     }
   }
-  template <typename Visit>
-  void each(const Visit& visit) const {
+  // The ids in use, the most frequent first.
+  std::vector<TokenCount> sorted() const {
+    std::vector<TokenCount> all;
     for (size_t id = 0; id < table_.size(); ++id)
-      if (table_[id] > 0) visit(TokenCount{static_cast<int32_t>(id), table_[id]});
-    for (const auto& [id, count] : sparse_) visit(TokenCount{id, count});
+      if (table_[id] > 0) all.push_back({static_cast<int32_t>(id), table_[id]});
+    for (const auto& [id, count] : sparse_) all.push_back({id, count});
+    std::ranges::sort(all, {}, [](const TokenCount& one) { return std::pair(-one.count, one.id); });
+    return all;
   }
 
  private:
@@ -89,6 +80,7 @@ class Starts {
   std::vector<uint64_t> block_;
 };
 
+// Statistics of a split: reads and checks every token once, in bounded memory.
 class StatisticsCollector {
  public:
   // Errors are prefixed with `where`.
@@ -110,24 +102,15 @@ class StatisticsCollector {
     while (!starts_.at_end()) next_document();
   }
 
-  // `tokenizer` may be null.
-  TokenStatistics result(const Tokenizer* tokenizer, int64_t most_frequent) const {
-    TokenStatistics statistics;
-    describe_lengths(&statistics);
-    std::vector<TokenCount> all;
-    counts_.each([&](const TokenCount& one) {
-      all.push_back(one);
-      const bool has_text = tokenizer != nullptr && one.id < tokenizer->vocab_size();
-      if (has_text) statistics.bytes += one.count * tokenizer->byte_length(one.id);
-    });
-    statistics.distinct_ids = static_cast<int64_t>(all.size());
-    const auto shown = std::min(all.size(), static_cast<size_t>(most_frequent));
-    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
-                      [](const TokenCount& a, const TokenCount& b) {
-                        return std::pair(-a.count, a.id) < std::pair(-b.count, b.id);
-                      });
-    statistics.most_frequent.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown));
-    return statistics;
+  std::vector<TokenCount> counts() const { return counts_.sorted(); }
+  const std::map<int64_t, int64_t>& lengths() const { return lengths_; }
+  int64_t median_length() const {
+    int64_t passed = 0, median = 0;
+    for (const auto& [length, count] : lengths_) {
+      if (passed <= reader_.num_documents() / 2) median = length;
+      passed += count;
+    }
+    return median;
   }
 
  private:
@@ -147,23 +130,11 @@ class StatisticsCollector {
     ++lengths_[document_ - begin];
   }
 
-  void describe_lengths(TokenStatistics* statistics) const {
-    statistics->shortest = lengths_.begin()->first;
-    statistics->longest = lengths_.rbegin()->first;
-    int64_t passed = 0;
-    for (const auto& [length, count] : lengths_) {
-      if (passed <= reader_.num_documents() / 2) statistics->median = length;
-      passed += count;
-      const auto bits = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)));
-      (bits == 0 ? statistics->empty : statistics->lengths_by_size[bits - 1]) += count;
-    }
-  }
-
   const FlatTokensReader& reader_;
   std::string where_;
   Starts starts_;
   IdCounts counts_;
-  // Few: n different lengths need at least n * n / 2 tokens.
+  // Documents by length. Few: n different lengths need at least n * n / 2 tokens.
   std::map<int64_t, int64_t> lengths_;
   int64_t document_ = 0;
 };
@@ -221,20 +192,19 @@ class Inspection {
     open_tokenizer(reader);
     StatisticsCollector collector(reader, fmt::format("{}:{}", path_, split));
     collector.run();
-    const TokenStatistics statistics = collector.result(tokenizer_.get(), flags_.most_frequent);
+    const std::map<int64_t, int64_t>& lengths = collector.lengths();
+    const std::vector<TokenCount> counts = collector.counts();
     fmt::print(out_, "{}: {} tokens; documents: {}, of {} to {} tokens, median {}\n", split,
-               reader.num_tokens(), reader.num_documents(), statistics.shortest, statistics.longest,
-               statistics.median);
+               reader.num_tokens(), reader.num_documents(), lengths.begin()->first,
+               lengths.rbegin()->first, collector.median_length());
     fmt::print(out_, "  vocabulary {}, {} ids in use ({}), the largest {}; tokenizer {} ({})\n",
-               reader.vocab_size(), statistics.distinct_ids,
-               percent(statistics.distinct_ids, reader.vocab_size()), reader.max_token_id(),
-               shown_text(reader.tokenizer_name()), shown_text(reader.tokenizer_fingerprint()));
-    if (tokenizer_ != nullptr)
-      fmt::print(out_, "  {} bytes of text, {:.3f} per token\n", statistics.bytes,
-                 static_cast<double>(statistics.bytes) / static_cast<double>(reader.num_tokens()));
+               reader.vocab_size(), counts.size(), percent(std::ssize(counts), reader.vocab_size()),
+               reader.max_token_id(), shown_text(reader.tokenizer_name()),
+               shown_text(reader.tokenizer_fingerprint()));
+    if (tokenizer_ != nullptr) show_bytes(counts, reader.num_tokens());
     if (!reader.source().empty()) fmt::print(out_, "  from {}\n", shown_text(reader.source()));
-    show_lengths(statistics, reader.num_documents());
-    show_most_frequent(statistics, reader.num_tokens());
+    show_lengths(lengths, reader.num_documents());
+    show_most_frequent(counts, reader.num_tokens());
     show_examples(reader);
   }
 
@@ -267,29 +237,37 @@ class Inspection {
     return shown_text(tokenizer_->decode(ids));
   }
 
-  void show_lengths(const TokenStatistics& statistics, int64_t documents) const {
+  void show_bytes(const std::vector<TokenCount>& counts, int64_t tokens) const {
+    int64_t bytes = 0;
+    for (const TokenCount& one : counts) bytes += one.count * tokenizer_->byte_length(one.id);
+    fmt::print(out_, "  {} bytes of text, {:.3f} per token\n", bytes,
+               static_cast<double>(bytes) / static_cast<double>(tokens));
+  }
+
+  void show_lengths(const std::map<int64_t, int64_t>& lengths, int64_t documents) const {
     constexpr int64_t kWidest = 40;
-    const int64_t most = std::max(
-        statistics.empty,
-        *std::max_element(statistics.lengths_by_size.begin(), statistics.lengths_by_size.end()));
-    const auto line = [&](const std::string& lengths, int64_t count) {
-      if (count == 0) return;
+    // [k]: documents of 2^(k-1) to 2^k - 1 tokens; [0]: of none.
+    std::array<int64_t, 64> by_bits{};
+    for (const auto& [length, count] : lengths)
+      by_bits[static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)))] += count;
+    const int64_t most = *std::ranges::max_element(by_bits);
+    for (size_t k = 0; k < by_bits.size(); ++k) {
+      const int64_t count = by_bits[k], least = int64_t{1} << k >> 1;
+      if (count == 0) continue;
       const auto width = static_cast<size_t>((count * kWidest + most - 1) / most);
-      fmt::print(out_, "  {:>22} tokens  {:<{}}  {} ({})\n", lengths, std::string(width, '#'),
+      const std::string range = k == 0   ? "no"
+                                : k == 1 ? "1"
+                                         : fmt::format("{} to {}", least, 2 * (least - 1) + 1);
+      fmt::print(out_, "  {:>22} tokens  {:<{}}  {} ({})\n", range, std::string(width, '#'),
                  kWidest, count, percent(count, documents));
-    };
-    line("no", statistics.empty);
-    for (size_t k = 0; k < statistics.lengths_by_size.size() - 1; ++k) {
-      const int64_t least = int64_t{1} << k;
-      line(k == 0 ? "1" : fmt::format("{} to {}", least, 2 * (least - 1) + 1),
-           statistics.lengths_by_size[k]);
     }
   }
 
-  void show_most_frequent(const TokenStatistics& statistics, int64_t tokens) const {
-    if (statistics.most_frequent.empty()) return;
+  void show_most_frequent(const std::vector<TokenCount>& counts, int64_t tokens) const {
+    if (flags_.most_frequent == 0) return;
     std::vector<std::string> shown;
-    for (const TokenCount& one : statistics.most_frequent) {
+    for (const TokenCount& one : counts) {
+      if (std::ssize(shown) == flags_.most_frequent) break;
       // Special tokens and parts of characters have no text.
       const std::string text = tokenizer_ == nullptr ? "" : tokenizer_->decode({one.id});
       const std::string quoted = text.empty() ? "" : fmt::format(" '{}'", shown_text(text));

@@ -153,44 +153,6 @@ bool is_chunk_name(const std::string& name) {
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-}  // namespace
-
-ZarrMetadata parse_zarr_metadata(std::string_view text, const std::string& where) {
-  const Json json = parse_json(text, where);
-  if (json.at("zarr_format").as_integer() != 2)
-    fail("{}: zarr of format {}; format 2 is read", where, json.at("zarr_format").as_integer());
-  ZarrMetadata metadata;
-  const ElementType type = element_type(json.at("dtype"));
-  metadata.element_bytes = type.bytes;
-  metadata.is_signed = type.is_signed;
-  metadata.size = one_dimension(json.at("shape"), 0, kMostElements);
-  metadata.chunk = one_dimension(json.at("chunks"), 1, kLargestChunk / type.bytes);
-  metadata.codec = codec_of(json.at("compressor"));
-  metadata.has_delta = has_delta(json.at("filters"), metadata);
-  metadata.fill_value = fill_of(json.at("fill_value"));
-  return metadata;
-}
-
-std::vector<uint64_t> decode_zarr_chunk(const ZarrMetadata& metadata, std::string_view bytes,
-                                        const std::string& where) {
-  std::string unpacked(static_cast<size_t>(metadata.chunk_bytes()), '\0');
-  unpack_zarr_chunk(metadata.codec, bytes, unpacked, where);
-  std::vector<uint64_t> values(static_cast<size_t>(metadata.chunk));
-  const int64_t width = metadata.element_bytes;
-  const uint64_t mask = width == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * width)) - 1;
-  const uint64_t sign = metadata.is_signed ? uint64_t{1} << (8 * width - 1) : 0;
-  uint64_t before = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint64_t value = load(unpacked.data() + i * static_cast<size_t>(width), width);
-    if (metadata.has_delta) value = before = (before + value) & mask;
-    if ((value & sign) != 0) fail("{}: element {} of the chunk is less than 0", where, i);
-    values[i] = value;
-  }
-  return values;
-}
-
-namespace {
-
 // One-dimensional integer arrays: chunks compressed by blosc, zlib, gzip or Zstandard, with an
 // optional delta filter. Stores are untrusted: sizes are checked before allocation.
 class ZarrArray {
@@ -461,6 +423,40 @@ struct ImportZarr {
 };
 
 }  // namespace
+
+ZarrMetadata parse_zarr_metadata(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  if (json.at("zarr_format").as_integer() != 2)
+    fail("{}: zarr of format {}; format 2 is read", where, json.at("zarr_format").as_integer());
+  ZarrMetadata metadata;
+  const ElementType type = element_type(json.at("dtype"));
+  metadata.element_bytes = type.bytes;
+  metadata.is_signed = type.is_signed;
+  metadata.size = one_dimension(json.at("shape"), 0, kMostElements);
+  metadata.chunk = one_dimension(json.at("chunks"), 1, kLargestChunk / type.bytes);
+  metadata.codec = codec_of(json.at("compressor"));
+  metadata.has_delta = has_delta(json.at("filters"), metadata);
+  metadata.fill_value = fill_of(json.at("fill_value"));
+  return metadata;
+}
+
+std::vector<uint64_t> decode_zarr_chunk(const ZarrMetadata& metadata, std::string_view bytes,
+                                        const std::string& where) {
+  std::string unpacked(static_cast<size_t>(metadata.chunk_bytes()), '\0');
+  unpack_zarr_chunk(metadata.codec, bytes, unpacked, where);
+  std::vector<uint64_t> values(static_cast<size_t>(metadata.chunk));
+  const int64_t width = metadata.element_bytes;
+  const uint64_t mask = width == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * width)) - 1;
+  const uint64_t sign = metadata.is_signed ? uint64_t{1} << (8 * width - 1) : 0;
+  uint64_t before = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint64_t value = load(unpacked.data() + i * static_cast<size_t>(width), width);
+    if (metadata.has_delta) value = before = (before + value) & mask;
+    if ((value & sign) != 0) fail("{}: element {} of the chunk is less than 0", where, i);
+    values[i] = value;
+  }
+  return values;
+}
 
 FlatTokensCommand import_command() { return flat_tokens_command<ImportZarr>(); }
 

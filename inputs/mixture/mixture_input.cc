@@ -143,17 +143,11 @@ void MixtureInput::check_agreement() const {
   }
 }
 
-// Returns the rows of sources; nullopt for those that repeat or are unbounded.
-std::vector<std::optional<int64_t>> MixtureInput::rows_of_finite_sources() const {
-  std::vector<std::optional<int64_t>> rows;
-  for (const auto& source : sources_)
-    rows.push_back(source->stream().repeat ? std::nullopt : source->num_examples());
-  return rows;
-}
-
 void MixtureInput::end_sources() {
   if (p_.exhausted == Exhausted::kRestart) return;
-  const std::vector<std::optional<int64_t>> rows = rows_of_finite_sources();
+  std::vector<std::optional<int64_t>> rows;  // nullopt: repeats or is unbounded.
+  for (const auto& source : sources_)
+    rows.push_back(source->stream().repeat ? std::nullopt : source->num_examples());
   if (std::none_of(rows.begin(), rows.end(), [](const auto& count) { return count.has_value(); }))
     fail(
         "mixture '{}': exhausted={}, but every source repeats or is unbounded; set repeat=false in "

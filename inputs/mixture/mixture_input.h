@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/hparams/fields.h"
@@ -86,7 +85,6 @@ class MixtureInput final : public IndexedInput {
   int64_t first_block_of(int64_t step, const std::string& where) const;
   void open(const Infeed& infeed) override;
   void check_agreement() const;
-  std::vector<std::optional<int64_t>> rows_of_finite_sources() const;
   void end_sources();
   [[noreturn]] void fail_exhausted() const;
   const std::vector<MixtureSchedule::Pick>& block(int64_t index) const;

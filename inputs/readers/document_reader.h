@@ -6,11 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/hparams/fields.h"
 #include "inputs/readers/byte_source.h"

@@ -2,14 +2,13 @@
 #include "inputs/streaming/stream_shard.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "inputs/validation_split.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
 namespace {
@@ -176,19 +175,15 @@ std::string stream_cursor_text(const StreamCursor& place) {
 }
 
 StreamCursor parse_stream_cursor(const std::string& text, const std::string& what) {
-  std::array<int64_t, 5> numbers{};
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (i > 0 && at != end && *at == ' ') ++at;
-    const auto [next, error] = std::from_chars(at, end, numbers[i]);
-    if (error != std::errc() || numbers[i] < 0)
-      fail("{} is '{}'; expected five integers: unit, document, offset, index, tokens", what, text);
-    at = next;
-  }
-  if (at != end) fail("{} is '{}'; expected five integers", what, text);
-  const auto [unit, document, offset, index, tokens] = numbers;
-  return {{.unit = unit, .block = {document, offset}, .index = index, .corrupt = {}}, tokens};
+  std::vector<int64_t> numbers;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ' ');)
+    numbers.push_back(parse_integer(word).value_or(-1));
+  if (numbers.size() != 5 || std::ranges::min(numbers) < 0 || text.ends_with(' '))
+    fail("{} is '{}'; expected five integers: unit, document, offset, index, tokens", what, text);
+  return {
+      {.unit = numbers[0], .block = {numbers[1], numbers[2]}, .index = numbers[3], .corrupt = {}},
+      numbers[4]};
 }
 
 // The token stream of one row of the global batch. A document continues in the next row, so no

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/streaming/streaming_text_input.h"
 
-#include <algorithm>
 #include <span>
 
 #include "core/base/crc32c.h"
@@ -54,10 +53,6 @@ std::map<std::string, std::string> content_entries(const std::vector<TextFile>& 
 
 StreamingTextInput::StreamingTextInput(const HParams& p)
     : p_(p), name_(p.name.empty() ? std::string(enum_name(p.split)) : p.name) {
-  check();
-}
-
-void StreamingTextInput::check() const {
   if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/hparams/fields.h"
@@ -71,7 +70,6 @@ class StreamingTextInput final : public BaseInput {
   std::vector<std::string> remarks() const override { return remarks_; }
 
  private:
-  void check() const;
   bool reached_limit() const;
   std::shared_ptr<const TextShards> find_shards();
   std::string describe(const TextShards& shards) const;

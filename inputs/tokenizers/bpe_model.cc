@@ -108,8 +108,6 @@ class LongWord {
   int32_t end_ = 0;
 };
 
-}  // namespace
-
 void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
   if (scratch->symbols.size() < 2) return;
   if (scratch->symbols.size() <= kLongestShortWord)
@@ -117,8 +115,6 @@ void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
   else
     LongWord(merges, scratch).merge();
 }
-
-namespace {
 
 // Symbol positions have 32 bits.
 constexpr size_t kLongestWord = std::numeric_limits<int32_t>::max() / 4;
@@ -189,10 +185,6 @@ std::optional<int32_t> BpeModel::id_of(std::string_view token) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void BpeModel::fail_without_token(std::string_view symbol) const {
-  fail("{}: the vocabulary has no token for '{}' and no unk_token", where_, symbol);
-}
-
 void BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const {
   symbols->resize(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
@@ -230,7 +222,8 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
       for (const char byte : symbol) symbols->push_back(fallback(byte));
       continue;
     }
-    if (!unknown_) fail_without_token(symbol);
+    if (!unknown_)
+      fail("{}: the vocabulary has no token for '{}' and no unk_token", where_, symbol);
     if (unknown_pending && !fuses_unknown_) symbols->push_back(*unknown_);
     unknown_pending = true;
   }

@@ -84,8 +84,6 @@ struct MergeScratch {
   std::vector<QueuedMerge> queue;
 };
 
-void merge_symbols(const PairTable& merges, MergeScratch* scratch);
-
 // A vocabulary and merges, with tokens as written in the file.
 struct BpeDefinition {
   std::vector<std::pair<std::string, int32_t>> vocabulary;
@@ -115,7 +113,6 @@ class BpeModel {
  private:
   void add_merges(const BpeDefinition& definition);
   void add_byte_symbols();
-  [[noreturn]] void fail_without_token(std::string_view symbol) const;
   void byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
   void character_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
 

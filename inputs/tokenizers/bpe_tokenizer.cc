@@ -50,12 +50,14 @@ size_t end_of_space_after(std::string_view text, size_t at) {
 // A set of texts to search for together.
 class AddedTokens {
  public:
-  // `contents[i]`: the text to search for as tokens[i], normalized if the token is.
-  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents)
+  // With a normalizer, searches for the normalized contents.
+  AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer)
       : tokens_(std::move(tokens)) {
-    CHECK(tokens_.size() == contents.size());
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      const std::string& content = contents[i];
+      std::string storage;
+      std::string_view content = tokens_[i].content;
+      bool has_beginning = true;
+      if (normalizer != nullptr) content = normalizer->apply(content, &storage, &has_beginning);
       if (content.empty()) continue;
       if (content.size() > kLongestContent)
         fail("the added token '{}…' is {} bytes long; at most {} are supported",
@@ -159,33 +161,6 @@ int byte_of_token(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
 }
 
-}  // namespace
-
-std::string TokenDecoder::bytes_of(std::string_view token) const {
-  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
-    return std::string(1, static_cast<char>(byte));
-  std::string text(token);
-  for (const auto& [from, to] : replacements) {
-    text = replaced(text, from, to);
-    if (text.size() > kLongestText)
-      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
-  }
-  if (!end_suffix.empty() && text.ends_with(end_suffix))
-    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
-  return text;
-}
-
-std::string TokenDecoder::stripped(std::string text) const {
-  size_t left = 0;
-  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
-    ++left;
-  text.erase(0, left);
-  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
-  return text;
-}
-
-namespace {
-
 // Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
 // thread-safe.
 class WordCache {
@@ -281,16 +256,9 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<AddedToken> normalized;
     for (const AddedToken& token : added_)
       (token.is_normalized && normalizer_ ? normalized : raw).push_back(token);
-    std::vector<std::string> contents;
-    for (const AddedToken& token : raw) contents.push_back(token.content);
-    before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), contents);
-    contents.clear();
-    for (const AddedToken& token : normalized) {
-      std::string storage;
-      bool has_beginning = true;
-      contents.emplace_back(normalizer_->apply(token.content, &storage, &has_beginning));
-    }
-    after_normalizing_ = std::make_unique<AddedTokens>(std::move(normalized), contents);
+    before_normalizing_ = std::make_unique<AddedTokens>(std::move(raw), nullptr);
+    after_normalizing_ =
+        std::make_unique<AddedTokens>(std::move(normalized), normalizer_ ? &*normalizer_ : nullptr);
     fingerprint_ =
         fmt::format("bpe-{}", content_hash(model_.description() +
                                            (normalizer_ ? normalizer_->description : "") + "\n" +
@@ -422,6 +390,29 @@ class BpeTokenizer final : public Tokenizer {
 };
 
 }  // namespace
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  if (const int byte = byte_of_token(token); has_byte_tokens && byte >= 0)
+    return std::string(1, static_cast<char>(byte));
+  std::string text(token);
+  for (const auto& [from, to] : replacements) {
+    text = replaced(text, from, to);
+    if (text.size() > kLongestText)
+      fail("the decoder makes more than {} bytes of the token '{}'", kLongestText, token);
+  }
+  if (!end_suffix.empty() && text.ends_with(end_suffix))
+    text.replace(text.size() - end_suffix.size(), end_suffix.size(), " ");
+  return text;
+}
+
+std::string TokenDecoder::stripped(std::string text) const {
+  size_t left = 0;
+  while (static_cast<int64_t>(left) < strip_left && left < text.size() && text[left] == strip)
+    ++left;
+  text.erase(0, left);
+  for (int64_t i = 0; i < strip_right && text.ends_with(strip); ++i) text.pop_back();
+  return text;
+}
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts) {
   return std::make_unique<BpeTokenizer>(std::move(parts));

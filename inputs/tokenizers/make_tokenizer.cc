@@ -173,12 +173,18 @@ std::optional<int32_t> first_special(const std::vector<AddedToken>& added,
   return std::nullopt;
 }
 
-std::optional<int32_t> id_of_name(const BpeParts& parts, const std::string& name) {
+// Returns the id of the first token for which `is_it(name, id)`.
+template <typename IsIt>
+std::optional<int32_t> find_token(const BpeParts& parts, const IsIt& is_it) {
   for (const AddedToken& token : parts.added)
-    if (token.content == name) return token.id;
+    if (is_it(token.content, token.id)) return token.id;
   for (const auto& [token, id] : parts.model.vocabulary)
-    if (token == name) return id;
+    if (is_it(token, id)) return id;
   return std::nullopt;
+}
+
+std::optional<int32_t> id_of_name(const BpeParts& parts, const std::string& name) {
+  return find_token(parts, [&](const std::string& token, int32_t) { return token == name; });
 }
 
 // Returns a token that the settings name, or whose id the model's configuration has.
@@ -188,12 +194,8 @@ std::optional<int32_t> configured_id(const Settings& settings, const std::string
     if (const auto id = id_of_name(parts, name)) return id;
   const Json* id = settings.ids.is_object() ? settings.ids.find(role + "_id") : nullptr;
   if (id == nullptr) return std::nullopt;
-  const auto is_it = [&](int32_t other) { return other == id->as_integer(); };
-  for (const AddedToken& token : parts.added)
-    if (is_it(token.id)) return token.id;
-  for (const auto& [token, token_id] : parts.model.vocabulary)
-    if (is_it(token_id)) return token_id;
-  return std::nullopt;
+  return find_token(
+      parts, [&](const std::string&, int32_t token_id) { return token_id == id->as_integer(); });
 }
 
 void choose_start_and_end(const Settings& settings, const Json& processor, BpeParts* parts) {

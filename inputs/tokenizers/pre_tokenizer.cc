@@ -260,15 +260,11 @@ void PreTokenizer::add(const Json& json) {
 }
 
 void PreTokenizer::for_each_word(const TextPiece& piece,
-                                 const std::function<void(std::string_view)>& take) const {
-  run(0, piece, take);
-}
-
-void PreTokenizer::run(size_t step, const TextPiece& piece,
-                       const std::function<void(std::string_view)>& take) const {
+                                 const std::function<void(std::string_view)>& take,
+                                 size_t step) const {
   if (piece.text.empty()) return;
   if (step == steps_.size()) return take(is_encoded_ ? *byte_level_decode(piece.text) : piece.text);
-  steps_[step].split(piece, [&](const TextPiece& part) { run(step + 1, part, take); });
+  steps_[step].split(piece, [&](const TextPiece& part) { for_each_word(part, take, step + 1); });
 }
 
 std::string PreTokenizer::description() const {

@@ -36,9 +36,9 @@ class PreTokenizer {
   PreTokenizer(std::vector<SplitStep> steps, bool is_byte_level)
       : steps_(std::move(steps)), is_byte_level_(is_byte_level) {}
 
-  // Visits the words of a text in order.
-  void for_each_word(const TextPiece& piece,
-                     const std::function<void(std::string_view)>& take) const;
+  // Visits the words of a text in order. `step`: the first step to take.
+  void for_each_word(const TextPiece& piece, const std::function<void(std::string_view)>& take,
+                     size_t step = 0) const;
   // The fast path: set if the only step is a known pattern.
   const WordScanner* only_scanner() const {
     return steps_.size() == 1 ? steps_[0].scanner.get() : nullptr;
@@ -49,8 +49,6 @@ class PreTokenizer {
 
  private:
   void add(const Json& json);
-  void run(size_t step, const TextPiece& piece,
-           const std::function<void(std::string_view)>& take) const;
 
   std::vector<SplitStep> steps_;
   bool is_byte_level_ = false;

@@ -44,83 +44,6 @@ bool is_within_character(std::string_view text, size_t at) {
   return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
 }
 
-}  // namespace
-
-ChunkedSentencePiece::ChunkedSentencePiece(std::string_view model, const std::string& where,
-                                           const ChunkLimits& cut)
-    : ChunkedSentencePiece(parse_sentence_piece_model(model, where), model, where, cut) {}
-
-ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::string_view model,
-                                           const std::string& where, const ChunkLimits& cut)
-    : where_(where),
-      cut_(cut),
-      kind_(file.kind),
-      has_byte_fallback_(file.has_byte_fallback),
-      normalizer_(file),
-      processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()),
-      neighbours_(neighbours_in(file.pieces)) {
-  check_status(processor_->LoadFromSerializedProto(without_normalizer(model, where)), where_);
-}
-
-ChunkedSentencePiece::~ChunkedSentencePiece() = default;
-
-// Returns whether a token may span the boundary before the character at `at` > 0. In unigram and
-// BPE models, tokens and intermediate merges are pieces, so none spans it if the two characters are
-// adjacent in no piece. In word models, tokens begin at space marks.
-bool ChunkedSentencePiece::may_cross(std::string_view text, size_t at) const {
-  if (kind_ == SentencePieceFile::Kind::kWord) return !text.substr(at).starts_with(kSpaceMark);
-  const int32_t before = character_at(text, character_before(text, at)).code;
-  const uint64_t pair = pair_key(before, character_at(text, at).code);
-  return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
-}
-
-// Returns where to end the first chunk of a text.
-size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
-  const auto is_good = [&](size_t at) {
-    return !is_within_character(text, at) && !may_cross(text, at);
-  };
-  const size_t most = std::min(cut_.most, text.size() - 1);
-  for (size_t at = std::min(cut_.usual, most); at > 0; --at)
-    if (is_good(at)) return at;
-  for (size_t at = cut_.usual + 1; at <= most; ++at)
-    if (is_good(at)) return at;
-  size_t at = most;
-  while (at > 1 && is_within_character(text, at)) --at;
-  return at;
-}
-
-// The library writes one unknown token for a run of unknown characters, also across chunks.
-void ChunkedSentencePiece::encode_piece(std::string_view normalized, bool is_first,
-                                        std::vector<int32_t>* ids) const {
-  std::vector<int> found;
-  check_status(processor_->Encode(normalized, &found), where_);
-  const bool continues = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
-                         ids->back() == found.front() && processor_->IsUnknown(found.front());
-  ids->insert(ids->end(), found.begin() + (continues ? 1 : 0), found.end());
-}
-
-void ChunkedSentencePiece::encode(std::string_view text, std::vector<int32_t>* ids) const {
-  SentencePieceNormalizer::State state = SentencePieceNormalizer::start(text);
-  std::string waiting;  // Normalized text; encoded up to `begin`.
-  size_t begin = 0;
-  bool is_first = true;
-  while (!state.is_done) {
-    waiting.erase(0, begin);
-    begin = 0;
-    normalizer_.advance(&state, 4 * cut_.most, &waiting);
-    while (waiting.size() - begin > cut_.most) {
-      const std::string_view rest = std::string_view(waiting).substr(begin);
-      const size_t cut = cut_of(rest);
-      encode_piece(rest.substr(0, cut), is_first, ids);
-      is_first = false;
-      begin += cut;
-    }
-  }
-  encode_piece(std::string_view(waiting).substr(begin), is_first, ids);
-}
-
-namespace {
-
 constexpr size_t kLongText = size_t{1} << 17;  // Bytes; longer texts are encoded in chunks.
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -223,6 +146,79 @@ class SentencePieceTokenizer final : public Tokenizer {
 };
 
 }  // namespace
+
+ChunkedSentencePiece::ChunkedSentencePiece(std::string_view model, const std::string& where,
+                                           const ChunkLimits& cut)
+    : ChunkedSentencePiece(parse_sentence_piece_model(model, where), model, where, cut) {}
+
+ChunkedSentencePiece::ChunkedSentencePiece(const SentencePieceFile& file, std::string_view model,
+                                           const std::string& where, const ChunkLimits& cut)
+    : where_(where),
+      cut_(cut),
+      kind_(file.kind),
+      has_byte_fallback_(file.has_byte_fallback),
+      normalizer_(file),
+      processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()),
+      neighbours_(neighbours_in(file.pieces)) {
+  check_status(processor_->LoadFromSerializedProto(without_normalizer(model, where)), where_);
+}
+
+ChunkedSentencePiece::~ChunkedSentencePiece() = default;
+
+// Returns whether a token may span the boundary before the character at `at` > 0. In unigram and
+// BPE models, tokens and intermediate merges are pieces, so none spans it if the two characters are
+// adjacent in no piece. In word models, tokens begin at space marks.
+bool ChunkedSentencePiece::may_cross(std::string_view text, size_t at) const {
+  if (kind_ == SentencePieceFile::Kind::kWord) return !text.substr(at).starts_with(kSpaceMark);
+  const int32_t before = character_at(text, character_before(text, at)).code;
+  const uint64_t pair = pair_key(before, character_at(text, at).code);
+  return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
+}
+
+// Returns where to end the first chunk of a text.
+size_t ChunkedSentencePiece::cut_of(std::string_view text) const {
+  const auto is_good = [&](size_t at) {
+    return !is_within_character(text, at) && !may_cross(text, at);
+  };
+  const size_t most = std::min(cut_.most, text.size() - 1);
+  for (size_t at = std::min(cut_.usual, most); at > 0; --at)
+    if (is_good(at)) return at;
+  for (size_t at = cut_.usual + 1; at <= most; ++at)
+    if (is_good(at)) return at;
+  size_t at = most;
+  while (at > 1 && is_within_character(text, at)) --at;
+  return at;
+}
+
+// The library writes one unknown token for a run of unknown characters, also across chunks.
+void ChunkedSentencePiece::encode_piece(std::string_view normalized, bool is_first,
+                                        std::vector<int32_t>* ids) const {
+  std::vector<int> found;
+  check_status(processor_->Encode(normalized, &found), where_);
+  const bool continues = !is_first && !has_byte_fallback_ && !ids->empty() && !found.empty() &&
+                         ids->back() == found.front() && processor_->IsUnknown(found.front());
+  ids->insert(ids->end(), found.begin() + (continues ? 1 : 0), found.end());
+}
+
+void ChunkedSentencePiece::encode(std::string_view text, std::vector<int32_t>* ids) const {
+  SentencePieceNormalizer::State state = SentencePieceNormalizer::start(text);
+  std::string waiting;  // Normalized text; encoded up to `begin`.
+  size_t begin = 0;
+  bool is_first = true;
+  while (!state.is_done) {
+    waiting.erase(0, begin);
+    begin = 0;
+    normalizer_.advance(&state, 4 * cut_.most, &waiting);
+    while (waiting.size() - begin > cut_.most) {
+      const std::string_view rest = std::string_view(waiting).substr(begin);
+      const size_t cut = cut_of(rest);
+      encode_piece(rest.substr(0, cut), is_first, ids);
+      is_first = false;
+      begin += cut;
+    }
+  }
+  encode_piece(std::string_view(waiting).substr(begin), is_first, ids);
+}
 
 std::unique_ptr<Tokenizer> make_sentence_piece_tokenizer(const std::string& name,
                                                          const TokenizerFiles& files) {

@@ -181,6 +181,8 @@ void parse_normalizer(std::string_view message, const std::string& where, Senten
   }
 }
 
+uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
+
 }  // namespace
 
 SentencePieceFile parse_sentence_piece_model(std::string_view model, const std::string& where) {
@@ -217,12 +219,6 @@ std::string without_normalizer(std::string_view model, const std::string& where)
   bare += static_cast<char>(normalizer.size());
   return bare + normalizer;
 }
-
-namespace {
-
-uint64_t offset_of(uint32_t unit) { return uint64_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
-
-}  // namespace
 
 SentencePieceTable::SentencePieceTable(std::string_view table) {
   if (table.empty()) return;

@@ -39,6 +39,41 @@ constexpr std::array<int32_t, kBeyond> make_bytes() {
 
 constexpr std::array<int32_t, kBeyond> kBytes = make_bytes();
 
+constexpr int32_t kCodes = 0x110000;
+
+std::vector<CharacterClasses> make_table() {
+  using namespace unicode_class;
+  std::vector<CharacterClasses> table(kCodes);
+  const auto changes = [&](CharacterClasses classes) {
+    return [&table, classes](int32_t first, int32_t last) {
+      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] ^= classes;
+    };
+  };
+  const auto add = [&](std::string_view property, CharacterClasses classes) {
+    for_each_range(property, changes(classes));
+  };
+  add("Lu", kLetter | kUpper);
+  add("Lt", kLetter | kUpper);
+  add("Ll", kLetter | kLower);
+  add("Lm", kLetter | kUpper | kLower);
+  add("Lo", kLetter | kUpper | kLower);
+  add("M", kMark | kUpper | kLower);
+  add("N", kNumber | kStepDigit);
+  for_each_other_digit(changes(kStepDigit));
+  add("P", kPunctuation | kStepPunctuation);
+  for_each_other_punctuation(changes(kStepPunctuation));
+  for (const char c : std::string_view("$+<=>^`|~"))
+    table[static_cast<size_t>(c)] |= kStepPunctuation;
+  add("S", kSymbol);
+  add("White_Space", kSpace);
+  for (const char* property : {"Alphabetic", "M", "Nd", "Pc", "Join_Control"})
+    for_each_range(property, [&](int32_t first, int32_t last) {
+      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] |= kWord;
+    });
+  for (const char c : {'\r', '\n'}) table[static_cast<size_t>(c)] |= kLineEnd;
+  return table;
+}
+
 }  // namespace
 
 size_t valid_prefix(std::string_view text) {
@@ -76,45 +111,6 @@ std::string byte_level_encode(std::string_view bytes) {
     append_utf8(kCharacters[static_cast<unsigned char>(byte)], &characters);
   return characters;
 }
-
-namespace {
-
-constexpr int32_t kCodes = 0x110000;
-
-std::vector<CharacterClasses> make_table() {
-  using namespace unicode_class;
-  std::vector<CharacterClasses> table(kCodes);
-  const auto changes = [&](CharacterClasses classes) {
-    return [&table, classes](int32_t first, int32_t last) {
-      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] ^= classes;
-    };
-  };
-  const auto add = [&](std::string_view property, CharacterClasses classes) {
-    for_each_range(property, changes(classes));
-  };
-  add("Lu", kLetter | kUpper);
-  add("Lt", kLetter | kUpper);
-  add("Ll", kLetter | kLower);
-  add("Lm", kLetter | kUpper | kLower);
-  add("Lo", kLetter | kUpper | kLower);
-  add("M", kMark | kUpper | kLower);
-  add("N", kNumber | kStepDigit);
-  for_each_other_digit(changes(kStepDigit));
-  add("P", kPunctuation | kStepPunctuation);
-  for_each_other_punctuation(changes(kStepPunctuation));
-  for (const char c : std::string_view("$+<=>^`|~"))
-    table[static_cast<size_t>(c)] |= kStepPunctuation;
-  add("S", kSymbol);
-  add("White_Space", kSpace);
-  for (const char* property : {"Alphabetic", "M", "Nd", "Pc", "Join_Control"})
-    for_each_range(property, [&](int32_t first, int32_t last) {
-      for (int32_t code = first; code <= last; ++code) table[static_cast<size_t>(code)] |= kWord;
-    });
-  for (const char c : {'\r', '\n'}) table[static_cast<size_t>(c)] |= kLineEnd;
-  return table;
-}
-
-}  // namespace
 
 bool is_white_space(int32_t code) {
   return (code >= 0x9 && code <= 0xd) || code == 0x20 || code == 0x85 || code == 0xa0 ||

@@ -129,19 +129,20 @@ class Properties {
       groups.push_back(parsed_ranges(take_word(&lines, '\n')));
       changed = joined(std::move(changed), groups.back());
     }
-    for (std::string_view lines = kChangedProperties; !lines.empty();) {
+    for (std::string_view lines = kChangedClasses; !lines.empty();) {
       std::string_view words = take_word(&lines, '\n');
-      const OnigCtype type = type_or_new(take_word(&words));
+      const OnigCtype type = library_type(take_word(&words));
       Ranges ranges = without(ranges_of(type), changed);
       while (!words.empty())
         ranges = joined(std::move(ranges), groups.at(code_of(take_word(&words))));
       set(type, ranges);
     }
+    set_scripts();
     // The name and the class in brackets, [[:punct:]], differ.
     set(ONIGENC_CTYPE_PUNCT, joined(ranges_of(type_of("P")), ranges_of(type_of("S"))));
     names_["punct"] = type_of("P");
     const Ranges word = joined(ranges_of(ONIGENC_CTYPE_WORD), parsed_ranges(kLatin1Numbers));
-    set(names_["word"] = new_type(), word);
+    set(names_["word"] = next_own_++, word);
   }
 
   OnigCtype type_of(std::string_view name) const {
@@ -157,14 +158,25 @@ class Properties {
   const OnigCodePoint* numbers_of(OnigCtype type) const { return numbers_[type].data(); }
 
  private:
+  void set_scripts() {
+    std::vector<std::pair<OnigCtype, Ranges>> scripts;
+    Ranges changed;
+    for (std::string_view lines = kChangedScripts; !lines.empty();) {
+      std::string_view words = take_word(&lines, '\n');
+      const OnigCtype type = type_or_new(take_word(&words));
+      scripts.emplace_back(type, parsed_ranges(words));
+      changed = joined(std::move(changed), scripts.back().second);
+    }
+    for (const auto& [type, ranges] : scripts)
+      set(type, joined(without(ranges_of(type), changed), ranges));
+  }
   OnigCtype type_or_new(std::string_view names) {
     const OnigCtype type = library_type(names.substr(0, names.find('|')));
     if (type != kUnknown) return type;
-    const OnigCtype own = new_type();
+    const OnigCtype own = next_own_++;
     while (!names.empty()) names_[plain_name(take_word(&names, '|'))] = own;
     return own;
   }
-  OnigCtype new_type() const { return std::max(kFirstOwn, static_cast<OnigCtype>(ranges_.size())); }
   void set(OnigCtype type, const Ranges& ranges) {
     if (ranges_.size() <= type) ranges_.resize(type + 1), numbers_.resize(type + 1);
     ranges_[type] = ranges;
@@ -173,6 +185,7 @@ class Properties {
       numbers_[type].insert(numbers_[type].end(), {range.first, range.last});
   }
 
+  OnigCtype next_own_ = kFirstOwn;
   std::map<std::string, OnigCtype> names_;  // Names that differ from Oniguruma's.
   std::vector<Ranges> ranges_;              // By type; empty: as in Oniguruma.
   std::vector<std::vector<OnigCodePoint>> numbers_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The properties of characters in Unicode 16, as in Hugging Face's tokenizers library, whatever
 // version of Oniguruma and utf8proc is installed: scanners, patterns and other steps use these.
+// They are general categories, POSIX classes and scripts; properties that tokenizers do not use,
+// such as \p{XID_Start}, are those of the installed Oniguruma.
 #pragma once
 
 #include <cstdint>

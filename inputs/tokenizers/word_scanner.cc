@@ -92,7 +92,8 @@ size_t WordScanner::run_of_digits(std::string_view text, size_t at, int most) co
 size_t WordScanner::end_of_others(std::string_view text, size_t at,
                                   CharacterClasses not_others) const {
   const size_t from = text[at] == ' ' ? at + 1 : at;
-  const size_t end = run_without(text, from, not_others);
+  size_t end = from, length = 0;
+  while (end < text.size() && (classes_.at(text, end, &length) & not_others) == 0) end += length;
   return end > from ? end : 0;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -83,12 +82,6 @@ class WordScanner {
   size_t run(std::string_view text, size_t at, CharacterClasses kinds) const {
     size_t length = 0;
     while (at < text.size() && (classes_.at(text, at, &length) & kinds) != 0) at += length;
-    return at;
-  }
-  // Returns the end of the run of characters with none of them.
-  size_t run_without(std::string_view text, size_t at, CharacterClasses kinds) const {
-    size_t length = 0;
-    while (at < text.size() && (classes_.at(text, at, &length) & kinds) == 0) at += length;
     return at;
   }
   size_t run_of_digits(std::string_view text, size_t at, int most) const;

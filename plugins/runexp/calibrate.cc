@@ -4,7 +4,6 @@
 #include "tasks/planner/calibrate/calibrate.h"
 
 #include <fmt/ostream.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/process.h"

@@ -2,7 +2,6 @@
 #include "plugins/runexp/commands.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/ranges.h>
 

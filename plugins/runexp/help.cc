@@ -2,8 +2,6 @@
 // --help, for the program, on one screen, and for each command.
 #include <algorithm>
 
-#include <fmt/ranges.h>
-
 #include "core/base/wrapped.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <fmt/ranges.h>
-
 #include "core/base/error.h"
 #include "core/base/shell_command.h"
 #include "core/graph/mesh.h"

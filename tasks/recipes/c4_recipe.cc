@@ -3,6 +3,7 @@
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/streaming/streaming_text_input.h"
+#include "tasks/recipes/recipe_input.h"
 
 namespace tessera {
 
@@ -58,7 +59,7 @@ void C4Gpt3Recipe::use_mlperf_rule() {
 Template<BaseInput> C4Recipe::input(std::string_view split) const {
   constexpr int64_t kShuffledDocuments = 256;
   const bool train = split == "train";
-  if (data == C4Data::kSynthetic) return generated_input(split);
+  if (data == C4Data::kSynthetic) return generated_split(split, kTrainSeed, batch_size(), seq_len);
   if (data == C4Data::kShards)
     return StreamingTextInput::HParams{
         .path = train ? train_shards : validation_shards,

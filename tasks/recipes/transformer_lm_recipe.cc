@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "inputs/synthetic_input.h"
+#include "tasks/recipes/recipe_input.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/pipeline_schedules.h"
 #include "tasks/task/single_task.h"
@@ -16,7 +16,6 @@ namespace tessera {
 namespace {
 
 constexpr double kAdafactorDecay = 0.99;  // Pax: decay_adam of set_default_adafactor.
-constexpr int64_t kLmEvalBatches = 8;     // Generated sequences are endless.
 
 // Pax's layouts, also within a stage (praxis: set_sharding_params_v1).
 RulesConfig pax_rules(bool use_pipeline) {
@@ -235,30 +234,23 @@ Learner::HParams TransformerLmRecipe::learner() const {
       warmup_steps.has() ? warmup_steps.get() : mlperf_gpt3_rule(batch_size()).warmup_steps;
   const int64_t end = decay_end.has() ? decay_end.get() : mlperf_gpt3_rule(batch_size()).decay_end;
   const int64_t start = decay_start.get_or(warmup + 1);
-  Template<BaseSchedule> schedule_tpl;
-  switch (schedule) {
-    case LmSchedule::kExponential:
-      schedule_tpl = LinearRampupExponentialDecay::HParams{.warmup_steps = warmup,
-                                                           .decay_start = start,
-                                                           .decay_end = end,
-                                                           .min_ratio = min_learning_rate_ratio};
-      break;
-    case LmSchedule::kCosine:
-      schedule_tpl = LinearRampupCosineDecay::HParams{.warmup_steps = warmup,
-                                                      .decay_start = start,
-                                                      .decay_end = end,
-                                                      .min_ratio = min_learning_rate_ratio};
-      break;
-    case LmSchedule::kConstant:
-      schedule_tpl = ConstantSchedule::HParams{};
-      break;
-  }
+  Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
+  if (schedule == LmSchedule::kExponential)
+    schedule_tpl = LinearRampupExponentialDecay::HParams{.warmup_steps = warmup,
+                                                         .decay_start = start,
+                                                         .decay_end = end,
+                                                         .min_ratio = min_learning_rate_ratio};
+  if (schedule == LmSchedule::kCosine)
+    schedule_tpl = LinearRampupCosineDecay::HParams{.warmup_steps = warmup,
+                                                    .decay_start = start,
+                                                    .decay_end = end,
+                                                    .min_ratio = min_learning_rate_ratio};
   return {.optimizer_tpl = optimizer_with(schedule_tpl),
           .clip_gradient_norm_to_value = clip_gradient_norm};
 }
 
 Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
-  if (flat_tokens_path.empty()) return generated_input(split);
+  if (flat_tokens_path.empty()) return generated_split(split, kTrainSeed, batch_size(), seq_len);
   const bool is_train = split == "train";
   return FlatTokensInput::HParams{.path = flat_tokens_path,
                                   .split = std::string(split),
@@ -268,15 +260,6 @@ Template<BaseInput> TransformerLmRecipe::input(std::string_view split) const {
                                   .shuffle = is_train ? Shuffle::kFull : Shuffle::kNone,
                                   .repeat = is_train,
                                   .seed = kTrainSeed};
-}
-
-Template<BaseInput> TransformerLmRecipe::generated_input(std::string_view split) const {
-  const bool is_train = split == "train";
-  return SyntheticInput::HParams{.name = std::string(split),
-                                 .global_batch_size = batch_size(),
-                                 .seq_len = seq_len,
-                                 .num_batches = is_train ? -1 : kLmEvalBatches,
-                                 .seed = is_train ? kTrainSeed : kTrainSeed + 1};
 }
 
 TrainHParams TransformerLmRecipe::train() const {

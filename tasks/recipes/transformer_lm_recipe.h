@@ -174,7 +174,6 @@ struct TransformerLmRecipe : Experiment {
   virtual Learner::HParams learner() const;
   // The input of the split "train" or "validation". Evaluation reads each example of a file once.
   virtual Template<BaseInput> input(std::string_view split) const;
-  Template<BaseInput> generated_input(std::string_view split) const;
   TrainHParams train() const;
 
  private:

@@ -4,7 +4,7 @@
 
   pip install tokenizers==0.23.3 unicodedata2==16.0.0; make_unicode_table.py
 
-Asks the library for every character whether it has each property of a pattern, and compares with
+Asks the library for every character whether it has each of these properties, and compares with
 the installed Oniguruma, which must be 6.9.8 (Unicode 14). Takes 10 minutes. Also needs perl.
 """
 import ctypes
@@ -17,35 +17,30 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 TEXT = "".join(map(chr, CODES))
 FIRST = 0x100  # The characters before have the same properties in all versions.
-# Properties of Oniguruma that are not blocks.
-PROPERTIES = """
-Alnum Alpha Blank Cntrl Digit Graph Lower Print Space Upper XDigit Word ASCII_Hex_Digit Adlam Ahom Alphabetic
-Anatolian_Hieroglyphs Any Arabic Armenian Assigned Avestan Balinese Bamum Bassa_Vah Batak Bengali Bhaiksuki
-Bidi_Control Bopomofo Brahmi Braille Buginese Buhid C Canadian_Aboriginal Carian Case_Ignorable Cased
-Caucasian_Albanian Cc Cf Chakma Cham Changes_When_Casefolded Changes_When_Casemapped Changes_When_Lowercased
-Changes_When_Titlecased Changes_When_Uppercased Cherokee Cn Co Common Coptic Cs Cuneiform Cypriot Cyrillic
-Dash Default_Ignorable_Code_Point Deprecated Deseret Devanagari Diacritic Dogra Duployan Egyptian_Hieroglyphs
-Elbasan Ethiopic Extender Georgian Glagolitic Gothic Grantha Grapheme_Base Grapheme_Extend Grapheme_Link Greek
-Gujarati Gunjala_Gondi Gurmukhi Han Hangul Hanifi_Rohingya Hanunoo Hatran Hebrew Hex_Digit Hiragana Hyphen
-IDS_Binary_Operator IDS_Trinary_Operator ID_Continue ID_Start Ideographic Imperial_Aramaic Inherited
-Inscriptional_Pahlavi Inscriptional_Parthian Javanese Join_Control Kaithi Kannada Katakana Kayah_Li Kharoshthi
-Khmer Khojki Khudawadi L LC Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Ll Lm Lo Logical_Order_Exception
-Lowercase Lt Lu Lycian Lydian M Mahajani Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi Math Mc Me
-Medefaidrin Meetei_Mayek Mende_Kikakui Meroitic_Cursive Meroitic_Hieroglyphs Miao Mn Modi Mongolian Mro
-Multani Myanmar N Nabataean Nd New_Tai_Lue Newa Nko Nl No Noncharacter_Code_Point Nushu Ogham Ol_Chiki
-Old_Hungarian Old_Italic Old_North_Arabian Old_Permic Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic
-Oriya Osage Osmanya Other_Alphabetic Other_Default_Ignorable_Code_Point Other_Grapheme_Extend
-Other_ID_Continue Other_ID_Start Other_Lowercase Other_Math Other_Uppercase P Pahawh_Hmong Palmyrene
-Pattern_Syntax Pattern_White_Space Pau_Cin_Hau Pc Pd Pe Pf Phags_Pa Phoenician Pi Po
-Prepended_Concatenation_Mark Ps Psalter_Pahlavi Quotation_Mark Radical Regional_Indicator Rejang Runic S
-Samaritan Saurashtra Sc Sentence_Terminal Sharada Shavian Siddham SignWriting Sinhala Sk Sm So Soft_Dotted
-Sogdian Sora_Sompeng Soyombo Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri
-Tamil Tangut Telugu Terminal_Punctuation Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic Unified_Ideograph
-Unknown Uppercase Vai Variation_Selector Warang_Citi White_Space XID_Continue XID_Start Yi Z Zanabazar_Square
-Zl Zp Zs Elymaic Nandinagari Nyiakeng_Puachue_Hmong Wancho Chorasmian Dives_Akuru Khitan_Small_Script Yezidi
-Cypro_Minoan Old_Uyghur Tangsa Toto Vithkuqi Kawi Nag_Mundari Garay Gurung_Khema Kirat_Rai Ol_Onal Sunuwar
-Todhri Tulu_Tigalari Emoji Emoji_Presentation Emoji_Modifier Emoji_Modifier_Base Emoji_Component
-Extended_Pictographic ID_Compat_Math_Start ID_Compat_Math_Continue IDS_Unary_Operator Modifier_Combining_Mark
+# The properties that patterns of tokenizers may use: general categories and classes,
+CLASSES = """
+Alnum Alpha Blank Cntrl Digit Graph Lower Print Space Upper XDigit Word Alphabetic Any Assigned C Cc Cf Cn Co Cs
+Join_Control L LC Ll Lm Lo Lowercase Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Uppercase
+White_Space Z Zl Zp Zs
+""".split()
+# scripts, and a few others.
+SCRIPTS = """
+Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak Bengali Bhaiksuki Bopomofo
+Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian Caucasian_Albanian Chakma Cham Cherokee Common Coptic
+Cuneiform Cypriot Cyrillic Deseret Devanagari Dogra Duployan Egyptian_Hieroglyphs Elbasan Ethiopic Georgian Glagolitic
+Gothic Grantha Greek Gujarati Gunjala_Gondi Gurmukhi Han Hangul Hanifi_Rohingya Hanunoo Hatran Hebrew Hiragana
+Ideographic Imperial_Aramaic Inherited Inscriptional_Pahlavi Inscriptional_Parthian Javanese Kaithi Kannada Katakana
+Kayah_Li Kharoshthi Khmer Khojki Khudawadi Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Lycian Lydian Mahajani
+Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi Medefaidrin Meetei_Mayek Mende_Kikakui Meroitic_Cursive
+Meroitic_Hieroglyphs Miao Modi Mongolian Mro Multani Myanmar Nabataean New_Tai_Lue Newa Nko Nushu Ogham Ol_Chiki
+Old_Hungarian Old_Italic Old_North_Arabian Old_Permic Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic Oriya Osage
+Osmanya Pahawh_Hmong Palmyrene Pau_Cin_Hau Phags_Pa Phoenician Psalter_Pahlavi Rejang Runic Samaritan Saurashtra
+Sharada Shavian Siddham SignWriting Sinhala Sogdian Sora_Sompeng Soyombo Sundanese Syloti_Nagri Syriac Tagalog
+Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri Tamil Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic
+Unified_Ideograph Unknown Vai Warang_Citi Yi Zanabazar_Square Elymaic Nandinagari Nyiakeng_Puachue_Hmong Wancho
+Chorasmian Dives_Akuru Khitan_Small_Script Yezidi Cypro_Minoan Old_Uyghur Tangsa Toto Vithkuqi Kawi Nag_Mundari Garay
+Gurung_Khema Kirat_Rai Ol_Onal Sunuwar Todhri Tulu_Tigalari Emoji Emoji_Presentation Emoji_Modifier
+Emoji_Modifier_Base Emoji_Component Extended_Pictographic
 """.split()
 # Scripts that Unicode 15 and 16 added, with their short names.
 NEW_SCRIPTS = {
@@ -105,21 +100,28 @@ def ranges_of(codes):
     return " ".join(f"{first:X}" if first == last else f"{first:X}-{last:X}" for first, last in ranges)
 
 
-def changed_properties(in_oniguruma, in_library):
-    """Two tables: groups of characters with equal properties, and the groups of each property."""
-    own = {name: in_oniguruma(name) for name in PROPERTIES}
-    theirs = {name: in_library(name) for name in PROPERTIES}
-    names = [name for name in PROPERTIES if any(code >= FIRST for code in own[name] ^ theirs[name])]
-    changed = sorted({code for name in names for code in own[name] ^ theirs[name] if code >= FIRST})
+def changed(names, in_oniguruma, in_library):
+    """The properties that differ, the characters that differ in any of them, and the library's characters of each."""
+    own = {name: in_oniguruma(name) for name in names}
+    theirs = {name: in_library(name) for name in names}
+    differs = {name: {code for code in own[name] ^ theirs[name] if code >= FIRST} for name in names}
+    return [name for name in names if differs[name]], sorted(set().union(*differs.values())), theirs
+
+
+def changed_classes(in_oniguruma, in_library):
+    """Two tables: groups of characters with equal classes, and the groups of each class."""
+    names, codes, theirs = changed(CLASSES, in_oniguruma, in_library)
     groups = {}
-    for code in changed:
+    for code in codes:
         groups.setdefault(tuple(name for name in names if code in theirs[name]), []).append(code)
-    lines = [ranges_of(codes) for codes in groups.values()]
-    of_names = []
-    for name in names:
-        label = name + (f"|{NEW_SCRIPTS[name]}" if NEW_SCRIPTS.get(name, name) != name else "")
-        of_names.append(" ".join([label] + [f"{i:x}" for i, group in enumerate(groups) if name in group]))
-    return lines, of_names
+    of_names = [" ".join([name] + [f"{i:x}" for i, group in enumerate(groups) if name in group]) for name in names]
+    return [ranges_of(group) for group in groups.values()], of_names
+
+
+def changed_scripts(in_oniguruma, in_library):
+    names, codes, theirs = changed(SCRIPTS, in_oniguruma, in_library)
+    labels = {name: f"{name}|{short}" for name, short in NEW_SCRIPTS.items() if short != name}
+    return [f"{labels.get(name, name)} {ranges_of(theirs[name] & set(codes))}".strip() for name in names]
 
 
 def other_digits(numbers):
@@ -167,13 +169,14 @@ def not_normalized():
 
 
 def main():
-    lines, of_names = changed_properties(in_oniguruma(), in_library)
+    own = in_oniguruma()
+    lines, of_names = changed_classes(own, in_library)
     digits = other_digits(in_library("N"))
     punctuation = other_punctuation(in_library("P"))
-    write(lines, of_names, digits, punctuation)
+    write(lines, of_names, changed_scripts(own, in_library), digits, punctuation)
 
 
-def write(lines, of_names, digits, punctuation):
+def write(lines, of_names, scripts, digits, punctuation):
     newline = "\n"
     text = f'''// SPDX-License-Identifier: Apache-2.0
 // Characters whose properties differ between Debian 12's Oniguruma and Hugging Face's tokenizers
@@ -184,11 +187,14 @@ def write(lines, of_names, digits, punctuation):
 
 namespace tessera {{
 
-// Groups of characters with equal properties, one on each line.
+// Groups of characters with equal general categories and classes, one on each line.
 inline constexpr std::string_view kChangedCharacters = R"({newline.join(lines)})";
 
-// A property and the hexadecimal numbers of the groups that have it.
-inline constexpr std::string_view kChangedProperties = R"({newline.join(of_names)})";
+// A category or class, and the hexadecimal numbers of the groups that have it.
+inline constexpr std::string_view kChangedClasses = R"({newline.join(of_names)})";
+
+// A script or another property, and which of the characters of all these lines have it.
+inline constexpr std::string_view kChangedScripts = R"({newline.join(scripts)})";
 
 inline constexpr std::string_view kOtherDigits = "{ranges_of(digits)}";
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fraction of documents in the validation split, chosen by text.
-#include "inputs/validation_split.h"
-
 #include <string>
 
+#include "inputs/shuffle.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

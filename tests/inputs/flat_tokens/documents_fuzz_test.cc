@@ -87,17 +87,14 @@ void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
   build.read.max_document_bytes = kLongest;
   const auto reader =
       read_token_bin(std::make_unique<MemorySource>(std::string(bytes), "a.bin"), input, build);
-  DocumentBatch batch(build.identity.vocab_size);
+  DocumentBatch batch;
   while (reader->read({true, true}, &batch)) {
   }
   for (const DocumentIds& documents : batch.tokens) {
     uint64_t sum = 0;
-    for (const uint64_t length : documents.lengths()) sum += length & ~DocumentIds::kContinues;
-    if (sum != static_cast<uint64_t>(documents.size()))
-      throw std::logic_error("lengths that are not the ids'");
-    std::vector<uint16_t> ids(static_cast<size_t>(documents.size()));
-    if (!ids.empty()) std::memcpy(ids.data(), documents.bytes().data(), documents.bytes().size());
-    if (std::any_of(ids.begin(), ids.end(), [](uint16_t id) { return id >= 300; }))
+    for (const uint64_t length : documents.lengths) sum += length & ~DocumentIds::kContinues;
+    if (sum != documents.ids.size()) throw std::logic_error("lengths that are not the ids'");
+    if (std::ranges::any_of(documents.ids, [](int32_t id) { return id < 0 || id >= 300; }))
       throw std::logic_error("an id beyond the vocabulary");
   }
 }

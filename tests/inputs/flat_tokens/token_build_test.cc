@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_journal.h"
+#include "inputs/shuffle.h"
 #include "inputs/tokenizers/make_tokenizer.h"
-#include "inputs/validation_split.h"
 #include "tests/support/build_tokens.h"
 #include "tests/support/compress.h"
 #include "tests/support/temporary_directory.h"
@@ -369,8 +369,8 @@ TEST_CASE("files named for validation are the validation split") {
 
 TEST_CASE("two concurrent builds of one file are refused") {
   const TemporaryDirectory directory;
-  const BuildJournal first(directory / "t.h5", 257, {"a"});
-  REQUIRE_THROWS_WITH(BuildJournal(directory / "t.h5", 257, {"a"}),
+  const BuildJournal first(directory / "t.h5", {"a"});
+  REQUIRE_THROWS_WITH(BuildJournal(directory / "t.h5", {"a"}),
                       Contains("another process is building this file"));
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "inputs/prefetch.h"
-#include "inputs/validation_split.h"
+#include "inputs/shuffle.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/fuzz.h"
