@@ -2,7 +2,6 @@
 #include "tasks/interop/export.h"
 
 #include <algorithm>
-#include <memory>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -12,7 +11,6 @@
 #include "core/devices/iteration_space.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/interop/hf_copy.h"

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/number_text.h"
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

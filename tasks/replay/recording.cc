@@ -18,7 +18,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/replay/array_hash.h"
 
 namespace tessera {

@@ -13,10 +13,8 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "tasks/replay/value_sums.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 #include "tasks/search/output.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -10,7 +9,6 @@
 #include "core/base/shell_command.h"
 #include "core/base/wrapped.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

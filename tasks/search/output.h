@@ -3,7 +3,6 @@
 // refusals, counts; search.json; and a drawing of time against memory.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 

@@ -6,13 +6,10 @@
 // program.
 #pragma once
 
-#include <cstdint>
-
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/planner/prices/launch_cost.h"
-#include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
 

@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 

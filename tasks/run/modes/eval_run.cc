@@ -5,13 +5,11 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <set>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

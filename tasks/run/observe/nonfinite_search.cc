@@ -11,7 +11,6 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/error.h"
 #include "core/base/message.h"
 #include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"

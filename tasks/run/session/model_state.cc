@@ -2,9 +2,7 @@
 #include "tasks/run/session/model_state.h"
 
 #include <algorithm>
-#include <functional>
 #include <ranges>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +12,6 @@
 #include "core/devices/iteration_space.h"
 #include "core/devices/reference/array.h"
 #include "core/runtime/checkpoint/remapping.h"
-#include "layers/parameter.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/learner/learner.h"
 

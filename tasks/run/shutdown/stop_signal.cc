@@ -4,9 +4,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
-#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
