@@ -27,6 +27,7 @@ std::unique_ptr<Command> plan_command();
 std::unique_ptr<Command> refit_command();
 std::unique_ptr<Command> replay_command();
 std::unique_ptr<Command> report_command();
+std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> search_command();
 std::unique_ptr<Command> selfcheck_command();
 std::unique_ptr<Command> sweep_command();

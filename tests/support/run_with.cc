@@ -20,6 +20,9 @@ struct RunOfMode {
   Run operator()(const DecodeOptions& o) {
     return decode_run(config, setting, o, devices, processes);
   }
+  Run operator()(const ScoreOptions& o) {
+    return score_run(config, setting, o, devices, processes);
+  }
   Run operator()(const PlanOptions& o) { return plan_run(config, setting, o, devices, processes); }
   Run operator()(const ImportOptions& o) {
     return import_run(config, setting, o, devices, processes);

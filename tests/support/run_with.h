@@ -11,12 +11,13 @@
 #include "tasks/run/modes/decode_run.h"
 #include "tasks/run/modes/eval_run.h"
 #include "tasks/run/modes/plan_run.h"
+#include "tasks/run/modes/score_run.h"
 #include "tasks/run/train/trainer.h"
 
 namespace tessera {
 
-using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, PlanOptions,
-                                 ImportOptions, ExportOptions>;
+using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, ScoreOptions,
+                                 PlanOptions, ImportOptions, ExportOptions>;
 
 struct RunWith : RunSetting {
   ModeOptions mode = TrainOptions{};

@@ -33,6 +33,7 @@ class PromptText {
   // The id of a token's name or of a number. Error with the nearest name.
   int32_t id_of(const std::string& token) const;
   std::optional<int32_t> end_id() const;
+  bool begins_with_start_id() const { return begins_with_start_id_; }
   // Sets the model's vocabulary size, which may be larger. Error if it is smaller.
   DrawableIds drawable_ids(int64_t model_vocab_size) const;
 

@@ -9,21 +9,15 @@
 
 #include "core/base/error.h"
 #include "core/base/seconds.h"
-#include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/decode/decode_examples.h"
 #include "tasks/run/decode/decode_program.h"
-#include "tasks/run/directory/run_config.h"
-#include "tasks/run/session/model_state.h"
+#include "tasks/run/decode/run_text.h"
+#include "tasks/run/session/chosen_checkpoint.h"
 #include "tasks/task/model_pipeline.h"
 
 namespace tessera {
 namespace {
-
-// Reads the whole input in one process.
-Infeed whole_input(const std::filesystem::path& run_directory) {
-  return {.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory};
-}
 
 class DecodeRun final : public BaseRun {
  public:
@@ -35,12 +29,13 @@ class DecodeRun final : public BaseRun {
         session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes,
                  setting.job_log_dir),
         p_(session_.task().decode()),
-        store_(setting.job_log_dir / "checkpoints"),
+        checkpoint_(setting, options.checkpoint, "decode with", processes),
         console_(console_mode(setting, processes)) {
     look_back_as_trained(config);
-    choose_checkpoint();
     if (processes.is_first()) {
-      find_text(config);
+      const bool is_ids = !options.prompt_ids.empty() && options.prompts.empty();
+      text_.emplace(config, setting, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
+                    "Give the prompt as token ids: --prompt_ids='1 2 3'");
       if (has_prompts()) {
         take_prompts();
       } else {
@@ -54,7 +49,7 @@ class DecodeRun final : public BaseRun {
     if (!session_.remark().empty()) console_.info(session_.remark());
     if (session_.pipeline()) console_.info(remark_on_decoding(*session_.pipeline()));
     console_.info(fmt::format("{} in {}, step {}", setting_.experiment,
-                              setting_.job_log_dir.string(), step_));
+                              setting_.job_log_dir.string(), checkpoint_.step()));
     if (setting_.dry_run) {
       console_.info("dry run: ready to decode");
       return 0;
@@ -79,47 +74,6 @@ class DecodeRun final : public BaseRun {
     p_.window = trained_window(*make_input(config.input));
   }
 
-  // Process 0 picks the checkpoint so that all processes agree.
-  void choose_checkpoint() {
-    int64_t step = options_.checkpoint.step;
-    if (processes_.is_first()) {
-      const std::optional<int64_t> newest = store_.newest();
-      if (!newest)
-        fail("{} holds no checkpoint to decode with; train first", store_.directory().string());
-      if (options_.checkpoint.kind != CheckpointChoice::Kind::kStep) step = *newest;
-    }
-    step_ = processes_.all_reduce_max(step, "the checkpoint to decode with");
-  }
-
-  // Uses the run's tokenizer, or else that of its data. Ids need neither: an imported model may
-  // have no tokenizer.
-  void find_text(const ExperimentConfig& config) {
-    kept_tokenizer_ = read_run_tokenizer(setting_.job_log_dir);
-    if (!kept_tokenizer_) {
-      try {
-        const ErrorContext where("input");
-        input_ = make_input(config.input);
-        input_->attach(whole_input(setting_.input_directory));
-      } catch (const Error& error) {
-        if (options_.prompt_ids.empty() || !options_.prompts.empty())
-          fail(
-              "{} has no tokenizer, and its training data, whose tokenizer could be used, cannot "
-              "be opened: {}. Give the prompt as token ids: --prompt_ids='1 2 3'",
-              setting_.job_log_dir.string(), error.what());
-        input_.reset();
-      }
-    }
-    const Tokenizer* const tokenizer = kept_tokenizer_ ? kept_tokenizer_.get()
-                                       : input_        ? input_->tokenizer()
-                                                       : nullptr;
-    text_.emplace(tokenizer, input_ ? input_->vocab_size() : 0, begins_with_start_id(config));
-  }
-
-  static bool begins_with_start_id(const ExperimentConfig& config) {
-    const ErrorContext where("input");
-    return make_input(config.input)->documents_begin_with_start_id();
-  }
-
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
   void take_prompts() {
     std::vector<DecodedExample>& examples = datasets_.emplace_back().examples;
@@ -128,19 +82,19 @@ class DecodeRun final : public BaseRun {
     };
     for (const std::string& prompt : options_.prompts) {
       const ErrorPrefix where(fmt::format("--prompt number {}", examples.size() + 1));
-      add(text_->prompt_ids(prompt), prompt);
+      add(text_->text().prompt_ids(prompt), prompt);
     }
     for (const std::string& text : options_.prompt_ids) {
       const ErrorPrefix where(fmt::format("--prompt_ids={}", text));
       const std::vector<int32_t> ids = parse_token_ids(text);
-      add(ids, text_->text(ids));
+      add(ids, text_->text().text(ids));
     }
   }
 
   // Checks ids against the model's vocabulary, which is known after compiling.
   void check_prompt_ids() {
     if (!text_) return;
-    if (!kept_tokenizer_ && !input_) text_.emplace(nullptr, decoding_->vocab_size());
+    text_->set_vocab_size(decoding_->vocab_size());
     if (options_.prompt_ids.empty()) return;
     for (const DecodedExample& example : datasets_[0].examples)
       for (const int32_t id : example.prompt_ids)
@@ -177,7 +131,7 @@ class DecodeRun final : public BaseRun {
     const ErrorContext where(fmt::format("{}.{}", field, name));
     const std::unique_ptr<BaseInput> input = make_input(input_tpl);
     input->attach(whole_input(setting_.input_directory));
-    ExampleSet set = read_examples(*input, p_, *text_);
+    ExampleSet set = read_examples(*input, p_, text_->text());
     if (set.too_short > 0)
       console_.info(fmt::format("{}: skipped {} documents that are too short for a prompt", name,
                                 set.too_short));
@@ -195,13 +149,8 @@ class DecodeRun final : public BaseRun {
     decoding_.emplace(session_, p_, prompts, longest);
     check_prompt_ids();
     session_.executor().allocate();
-    decoding_->begin(text_ ? &*text_ : nullptr);
-    const Checkpoint checkpoint = store_.open(step_);
-    if (const std::string note = note_of_model_change(checkpoint.info().hparams, config, step_);
-        !note.empty())
-      console_.info(note);
-    restore_state(session_.executor(), session_.task().model().parameters(), checkpoint);
-    processes_.barrier("the weights to decode with");
+    decoding_->begin(text_ ? &text_->text() : nullptr);
+    checkpoint_.restore(session_, config, console_);
   }
 
   void decode(Dataset& dataset) {
@@ -222,7 +171,7 @@ class DecodeRun final : public BaseRun {
       return;
     }
     const std::filesystem::path file =
-        write_decoder_out(setting_.job_log_dir, dataset.name, step_, dataset.examples);
+        write_decoder_out(setting_.job_log_dir, dataset.name, checkpoint_.step(), dataset.examples);
     console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
                               dataset.examples.size(), file.string(), speed));
   }
@@ -232,12 +181,9 @@ class DecodeRun final : public BaseRun {
   ProcessGroup& processes_;
   ModelSession session_;
   DecodeHParams p_;
-  CheckpointStore store_;
+  ChosenCheckpoint checkpoint_;
   Console console_;
-  int64_t step_ = 0;  // Step of the checkpoint.
-  std::unique_ptr<Tokenizer> kept_tokenizer_;
-  std::unique_ptr<BaseInput> input_;  // The training input, if its tokenizer is needed.
-  std::optional<PromptText> text_;
+  std::optional<RunText> text_;  // In process 0.
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;
 };

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/score_requests.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+
+namespace tessera {
+namespace {
+
+const std::vector<std::string> kMembers = {
+    "context", "continuation", "context_ids", "continuation_ids", "task", "example", "is_target"};
+
+void check_members(const Json& line) {
+  for (const auto& [name, value] : line.as_object())
+    if (std::ranges::find(kMembers, name) == kMembers.end())
+      fail("a request has no member '{}'{}", name, did_you_mean(name, kMembers));
+}
+
+std::vector<int32_t> ids_of(const Json& list, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (const Json& each : list.as_array()) {
+    const int64_t id = each.as_integer();
+    if (id < 0 || id >= vocab_size)
+      fail("{} is {}, expected an id from 0 to {}", each.where(), id, vocab_size - 1);
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
+void read_tokens(const Json& line, const EncodeRequest& encode, int64_t vocab_size,
+                 ScoreRequest* request) {
+  const bool is_text = line.find("context") != nullptr || line.find("continuation") != nullptr;
+  const bool is_ids = line.find("context_ids") != nullptr;
+  if (is_text == is_ids)
+    fail("a request has {}; expected context and continuation, or context_ids and continuation_ids",
+         is_text ? "text and ids" : "neither text nor ids");
+  if (is_ids) {
+    request->context = ids_of(line.at("context_ids"), vocab_size);
+    request->continuation = ids_of(line.at("continuation_ids"), vocab_size);
+    if (request->context.empty())
+      fail("context_ids is empty, expected at least one id, such as that of the end of a text");
+  } else if (encode) {
+    encode(line.at("context").as_string(), line.at("continuation").as_string(), request);
+    request->continuation_bytes = std::ssize(line.at("continuation").as_string());
+  } else {
+    fail("a request has text, but there is no tokenizer; give context_ids and continuation_ids");
+  }
+  if (request->continuation.empty())
+    fail("the continuation is empty; expected at least one token to score");
+}
+
+ScoreRequest read_request(const Json& line, const EncodeRequest& encode, int64_t vocab_size,
+                          int64_t max_length) {
+  check_members(line);
+  ScoreRequest request;
+  read_tokens(line, encode, vocab_size, &request);
+  if (const Json* task = line.find("task")) request.task = task->as_string();
+  if (const Json* example = line.find("example")) request.example = example->as_integer();
+  if (const Json* target = line.find("is_target")) request.is_target = target->as_bool();
+  if (request.length() > max_length)
+    fail(
+        "context and continuation have {} tokens together, expected at most {}: the model reads {} "
+        "(seq_len of its input), and the last token is only predicted",
+        request.length() + 1, max_length + 1, max_length);
+  return request;
+}
+
+}  // namespace
+
+std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
+                                              const EncodeRequest& encode, int64_t vocab_size,
+                                              int64_t max_length) {
+  require_regular_file(path);
+  std::ifstream file(path);
+  if (!file) throw NoAccess(fmt::format("{}: cannot open", path.string()));
+  std::vector<ScoreRequest> requests;
+  int64_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    const ErrorPrefix where(fmt::format("{}:{}", path.string(), ++number));
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    requests.push_back(read_request(parse_json(line, "request"), encode, vocab_size, max_length));
+  }
+  if (file.bad()) fail("{}: cannot read it to its end", path.string());
+  if (requests.empty()) fail("{} has no requests, expected one JSON object a line", path.string());
+  return requests;
+}
+
+void fill_row(const ScoreRequest& request, const TokenRow& row) {
+  std::vector<uint32_t> tokens;
+  for (const std::vector<int32_t>* part : {&request.context, &request.continuation})
+    for (const int32_t id : *part) tokens.push_back(encode_token(id, tokens.empty()));
+  fill_row(RowLayout(Labels::kNextToken), tokens, row);
+  std::fill_n(row.weights.begin(), request.context.size() - 1, 0.0f);
+  *row.label_bytes = static_cast<float>(request.continuation_bytes);
+}
+
+}  // namespace tessera

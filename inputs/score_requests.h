@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests to score continuations of contexts, one JSON object a line (docs/evaluation.md): the
+// questions of benchmarks, which an adapter of lm-evaluation-harness writes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/type.h"
+#include "inputs/token_row.h"
+
+namespace tessera {
+
+struct ScoreRequest {
+  std::vector<int32_t> context;       // At least one id: what the model sees.
+  std::vector<int32_t> continuation;  // At least one id: what is scored.
+  // Of a benchmark: its name, the number of the question, and whether this answer is right.
+  std::string task;
+  int64_t example = -1;
+  bool is_target = false;
+  int64_t continuation_bytes = 0;  // Of its text; 0: unknown.
+
+  // The tokens that the model reads: all but the last, which is only predicted.
+  int64_t length() const { return std::ssize(context) + std::ssize(continuation) - 1; }
+};
+
+// Encodes the text of a request, and sets both lists of ids.
+using EncodeRequest = std::function<void(const std::string& context,
+                                         const std::string& continuation, ScoreRequest* request)>;
+
+// Reads a file. Error with the line for one that is not a request, for ids that are negative or not
+// below `vocab_size`, for an empty continuation, and for a request longer than `max_length`; also
+// for text if `encode` is null, and for a file without requests.
+std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
+                                              const EncodeRequest& encode, int64_t vocab_size,
+                                              int64_t max_length);
+
+// Lays out a request: its tokens, and weight 1 for the labels of its continuation.
+void fill_row(const ScoreRequest& request, const TokenRow& row);
+
+}  // namespace tessera

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run/modes/score_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/message.h"
+#include "core/base/seconds.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/json_list.h"
+#include "inputs/checked_input.h"
+#include "inputs/score_requests.h"
+#include "tasks/run/decode/run_text.h"
+#include "tasks/run/score/request_scorer.h"
+#include "tasks/run/session/chosen_checkpoint.h"
+#include "tasks/run/shutdown/stop_signal.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostTokensOfPart = 8192;
+
+// As lm-evaluation-harness: the text is encoded as a whole, and spaces at the end of the context
+// belong to the continuation.
+void encode_request(const PromptText& text, const std::string& context,
+                    const std::string& continuation, ScoreRequest* request) {
+  const size_t end = context.find_last_not_of(" \t\n\r\f\v") + 1;
+  std::vector<int32_t> whole = text.prompt_ids(context + continuation);
+  if (end == 0) {
+    request->context = text.beginning();
+    if (text.begins_with_start_id()) whole.erase(whole.begin());
+    request->continuation = std::move(whole);
+    return;
+  }
+  request->context = text.prompt_ids(context.substr(0, end));
+  const auto begin = std::min(std::ssize(request->context), std::ssize(whole));
+  request->continuation.assign(whole.begin() + begin, whole.end());
+}
+
+// The requests as a message to the other processes: only their ids count.
+std::string packed(const std::vector<ScoreRequest>& requests) {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> sizes;
+  for (const ScoreRequest& request : requests)
+    for (const std::vector<int32_t>* part : {&request.context, &request.continuation}) {
+      sizes.push_back(std::ssize(*part));
+      ids.insert(ids.end(), part->begin(), part->end());
+    }
+  return pack(ids, sizes);
+}
+
+std::vector<ScoreRequest> unpacked(const std::string& message) {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> sizes;
+  unpack(message, ids, sizes);
+  std::vector<ScoreRequest> requests(sizes.size() / 2);
+  auto at = ids.begin();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ScoreRequest& request = requests[i / 2];
+    (i % 2 == 0 ? request.context : request.continuation).assign(at, at + sizes[i]);
+    at += sizes[i];
+  }
+  return requests;
+}
+
+class ScoreRun final : public BaseRun {
+ public:
+  ScoreRun(const ExperimentConfig& config, const RunSetting& setting, const ScoreOptions& options,
+           const std::vector<Device*>& devices, ProcessGroup& processes)
+      : setting_(setting),
+        options_(options),
+        processes_(processes),
+        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes,
+                 setting.job_log_dir),
+        checkpoint_(setting, options.checkpoint, "score with", processes),
+        console_(console_mode(setting, processes)) {
+    read_requests(config);
+    const ErrorContext where("input");
+    const std::unique_ptr<BaseInput> input = make_input(config.input);
+    scorer_.emplace(session_, requests_,
+                    ScorerOptions{.devices = setting.devices,
+                                  .max_length = sequence_length(*input),
+                                  .batch_tokens = batch_tokens(*input)});
+    session_.executor().allocate();
+    checkpoint_.restore(session_, config, console_);
+  }
+
+  int run() override {
+    if (!session_.remark().empty()) console_.info(session_.remark());
+    console_.info(fmt::format("{} requests for {} in {}, step {}", requests_.size(),
+                              setting_.experiment, setting_.job_log_dir.string(),
+                              checkpoint_.step()));
+    if (setting_.dry_run) {
+      console_.info("dry run: ready to score");
+      return 0;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const StopSignal stop;
+    const auto scores = scorer_->run(stop, [&](int64_t done) {
+      console_.progress(fmt::format("scored {}/{} requests", done, requests_.size()), 10.0);
+    });
+    if (!scores) {
+      console_.info("stopped before all requests were scored; nothing is written");
+      return 0;
+    }
+    write(*scores, seconds_since(begin));
+    return 0;
+  }
+
+ private:
+  // Process 0 reads them, and sends the ids to the others.
+  void read_requests(const ExperimentConfig& config) {
+    const ErrorContext where("input");
+    const std::unique_ptr<BaseInput> input = make_input(config.input);
+    const int64_t max_length = sequence_length(*input);
+    if (max_length == 0) fail("requests are scored by models of tokens; this input has none");
+    if (processes_.is_first()) {
+      text_.emplace(config, setting_, RunText::Needs::kIds, "");
+      requests_ = read_score_requests(
+          options_.requests,
+          [&](const std::string& context, const std::string& continuation, ScoreRequest* request) {
+            encode_request(text_->text(), context, continuation, request);
+          },
+          next_token_vocabulary(session_), max_length);
+    }
+    const std::string message = processes_.broadcast(
+        processes_.is_first() && processes_.size() > 1 ? packed(requests_) : "", "the requests");
+    if (!processes_.is_first()) requests_ = unpacked(message);
+  }
+
+  int64_t batch_tokens(const BaseInput& input) const {
+    if (options_.batch_tokens > 0) return options_.batch_tokens;
+    const Type rows = apply_rules(session_.rules().activations, session_.mesh(),
+                                  make_type(DType::kI32, {{"batch", 0, {}}}));
+    return std::min(input.global_batch_size() * sequence_length(input),
+                    kMostTokensOfPart * session_.mesh().size_along(rows.axes[0].split));
+  }
+
+  std::filesystem::path output() const {
+    if (!options_.output.empty()) return options_.output;
+    return setting_.job_log_dir / "score_out" /
+           fmt::format("{}_step_{:010}.jsonl", options_.requests.stem().string(),
+                       checkpoint_.step());
+  }
+
+  void write(const std::vector<RequestScore>& scores, double seconds) {
+    if (!processes_.is_first()) return;
+    if (output().has_parent_path()) std::filesystem::create_directories(output().parent_path());
+    NewFile file(output());
+    int64_t tokens = 0, undefined = 0;
+    for (const RequestScore& score : scores) {
+      tokens += std::ssize(score.log_probs);
+      undefined += std::isfinite(score.log_likelihood) ? 0 : 1;
+      JsonLine line;
+      line.add("log_likelihood", score.log_likelihood);
+      line.add_raw("is_greedy", score.is_greedy ? "true" : "false");
+      line.add("tokens", std::ssize(score.log_probs));
+      if (options_.with_log_probs)
+        line.add_raw("log_probs", json_list(score.log_probs, [](float each) {
+                       return std::isfinite(each) ? fmt::to_string(each) : "null";
+                     }));
+      const std::string text = line.text() + "\n";
+      file.write(std::as_bytes(std::span(text)));
+    }
+    file.finish();
+    console_.info(fmt::format("{} requests with {} scored tokens in {:.1f} s: {}", scores.size(),
+                              tokens, seconds, output().string()));
+    if (undefined > 0)
+      fail("{} of {} log-likelihoods are not finite; the model cannot be used at that step",
+           undefined, scores.size());
+  }
+
+  RunSetting setting_;
+  ScoreOptions options_;
+  ProcessGroup& processes_;
+  ModelSession session_;
+  ChosenCheckpoint checkpoint_;
+  Console console_;
+  std::optional<RunText> text_;  // In process 0.
+  std::vector<ScoreRequest> requests_;
+  std::optional<RequestScorer> scorer_;
+};
+
+}  // namespace
+
+std::unique_ptr<BaseRun> score_run(const ExperimentConfig& config, const RunSetting& setting,
+                                   const ScoreOptions& options, const std::vector<Device*>& devices,
+                                   ProcessGroup& processes) {
+  return std::make_unique<ScoreRun>(config, setting, options, devices, processes);
+}
+
+}  // namespace tessera
