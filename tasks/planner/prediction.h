@@ -12,6 +12,7 @@
 
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/hardware/hardware.h"
+#include "tasks/planner/planned_device.h"
 #include "tasks/planner/prices/priced_launch.h"
 #include "tasks/planner/step_timeline.h"
 

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

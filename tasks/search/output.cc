@@ -2,6 +2,7 @@
 #include "tasks/search/output.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/ranges.h>

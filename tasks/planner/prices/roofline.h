@@ -10,6 +10,7 @@
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/planner/prices/launch_cost.h"
+#include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
 

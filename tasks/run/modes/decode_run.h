@@ -7,10 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -21,9 +18,6 @@ struct DecodeOptions {
   bool print_ids = false;               // Print ids of prompts and continuations.
 };
 
-// The arguments are those of train_run (tasks/run/train/trainer.h).
-std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const DecodeOptions& options,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+std::unique_ptr<BaseRun> decode_run(const RunContext& context, const DecodeOptions& options);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -153,23 +154,22 @@ using Next = CheckpointWatcher::Next;
 
 class EvalRun final : public BaseRun {
  public:
-  EvalRun(const ExperimentConfig& config, const RunSetting& setting, const EvalOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes)
-      : config_(config),
-        setting_(setting),
+  EvalRun(const RunContext& context, const EvalOptions& options)
+      : config_(context.config),
+        setting_(context.setting),
         options_(options),
-        devices_(devices),
-        processes_(processes),
-        out_(setting.job_log_dir),
-        store_(setting.job_log_dir / "checkpoints"),
-        watcher_(setting.job_log_dir, options.checkpoint, config.eval, scored_steps()),
-        console_(console_mode(setting, processes)) {
+        devices_(context.devices),
+        processes_(context.processes),
+        out_(setting_.job_log_dir),
+        store_(setting_.job_log_dir / "checkpoints"),
+        watcher_(setting_.job_log_dir, options.checkpoint, config_.eval, scored_steps()),
+        console_(console_mode(setting_, processes_)) {
     // Configuration errors are reported before the first score. A followed job may have saved
     // nothing yet, and its data may not exist yet.
     if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
       agreed_next([] { return false; });
       open_session();
-    } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what to score") > 0) {
+    } else if (processes_.all_reduce_max(store_.steps().empty() ? 0 : 1, "what to score") > 0) {
       open_session();
     }
   }
@@ -324,10 +324,8 @@ class EvalRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const EvalOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes) {
-  return std::make_unique<EvalRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> eval_run(const RunContext& context, const EvalOptions& options) {
+  return std::make_unique<EvalRun>(context, options);
 }
 
 }  // namespace tessera

@@ -6,12 +6,8 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -19,9 +15,6 @@ struct EvalOptions {
   CheckpointChoice checkpoint;
 };
 
-// The arguments are those of train_run (tasks/run/train/trainer.h).
-std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const EvalOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes);
+std::unique_ptr<BaseRun> eval_run(const RunContext& context, const EvalOptions& options);
 
 }  // namespace tessera

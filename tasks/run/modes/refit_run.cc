@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -121,26 +122,25 @@ Refit refit(const Hardware& start, const CompiledStep& step, const MeasuredStep&
 
 class RefitRun final : public BaseRun {
  public:
-  RefitRun(const ExperimentConfig& config, const RunSetting& setting, const RefitOptions& options,
-           const std::vector<Device*>& devices, ProcessGroup& processes)
+  RefitRun(const RunContext& context, const RefitOptions& options)
       : options_(options),
-        device_(devices.at(0)->description()),
-        console_(console_mode(setting, processes)) {
+        device_(context.devices.at(0)->description()),
+        console_(console_mode(context.setting, context.processes)) {
     SessionOptions planned{.run_directory = options.trace.parent_path(),
-                           .devices = setting.devices,
+                           .devices = context.setting.devices,
                            .allocates = false};
     std::optional<Trace> trace;
     if (!is_launches_file(options.trace)) {
       trace.emplace(options.trace);
-      planned.devices = std::max(setting.devices, trace->devices());
+      planned.devices = std::max(context.setting.devices, trace->devices());
       planned.communication = trace->overlaps ? Communication::kOverlapped : Communication::kInline;
     }
-    const Session session(config, planned, devices, processes);
+    const Session session(context.config, planned, context.devices, context.processes);
     const CompiledStep step = session.compiled_step();
     mesh_ = step.mesh.text();
-    result_ =
-        refit(options.hardware, step,
-              trace ? trace->measured(step) : launches_in(options.trace, step), setting.experiment);
+    result_ = refit(options.hardware, step,
+                    trace ? trace->measured(step) : launches_in(options.trace, step),
+                    context.setting.experiment);
   }
 
   int run() override {
@@ -165,10 +165,8 @@ class RefitRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const RefitOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes) {
-  return std::make_unique<RefitRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> refit_run(const RunContext& context, const RefitOptions& options) {
+  return std::make_unique<RefitRun>(context, options);
 }
 
 }  // namespace tessera

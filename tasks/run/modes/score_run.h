@@ -5,12 +5,8 @@
 
 #include <filesystem>
 #include <memory>
-#include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -23,9 +19,6 @@ struct ScoreOptions {
   bool with_log_probs = false;  // Also those of each token.
 };
 
-// The arguments are those of train_run (tasks/run/train/trainer.h).
-std::unique_ptr<BaseRun> score_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const ScoreOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes);
+std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoreOptions& options);
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include "core/base/message.h"
 #include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
+#include "core/runtime/executor/inspected_device.h"
 #include "tasks/run/observe/value_range.h"
 
 namespace tessera {
