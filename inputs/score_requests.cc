@@ -13,8 +13,9 @@
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kMembers = {
-    "context", "continuation", "context_ids", "continuation_ids", "task", "example", "is_target"};
+const std::vector<std::string> kMembers = {"context",          "continuation", "context_ids",
+                                           "continuation_ids", "task",         "example",
+                                           "is_target",        "characters"};
 
 void check_members(const Json& line) {
   for (const auto& [name, value] : line.as_object())
@@ -47,7 +48,6 @@ void read_tokens(const Json& line, const EncodeRequest& encode, int64_t vocab_si
       fail("context_ids is empty, expected at least one id, such as that of the end of a text");
   } else if (encode) {
     encode(line.at("context").as_string(), line.at("continuation").as_string(), request);
-    request->continuation_bytes = std::ssize(line.at("continuation").as_string());
   } else {
     fail("a request has text, but there is no tokenizer; give context_ids and continuation_ids");
   }
@@ -63,6 +63,8 @@ ScoreRequest read_request(const Json& line, const EncodeRequest& encode, int64_t
   if (const Json* task = line.find("task")) request.task = task->as_string();
   if (const Json* example = line.find("example")) request.example = example->as_integer();
   if (const Json* target = line.find("is_target")) request.is_target = target->as_bool();
+  if (const Json* characters = line.find("characters"))
+    request.characters = characters->as_integer();
   if (request.length() > max_length)
     fail(
         "context and continuation have {} tokens together, expected at most {}: the model reads {} "
@@ -97,7 +99,6 @@ void fill_row(const ScoreRequest& request, const TokenRow& row) {
     for (const int32_t id : *part) tokens.push_back(encode_token(id, tokens.empty()));
   fill_row(RowLayout(Labels::kNextToken), tokens, row);
   std::fill_n(row.weights.begin(), request.context.size() - 1, 0.0f);
-  *row.label_bytes = static_cast<float>(request.continuation_bytes);
 }
 
 }  // namespace tessera

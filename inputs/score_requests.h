@@ -22,7 +22,7 @@ struct ScoreRequest {
   std::string task;
   int64_t example = -1;
   bool is_target = false;
-  int64_t continuation_bytes = 0;  // Of its text; 0: unknown.
+  int64_t characters = 0;  // Of the answer's text, by which accuracy_norm divides; 0: unknown.
 
   // The tokens that the model reads: all but the last, which is only predicted.
   int64_t length() const { return std::ssize(context) + std::ssize(continuation) - 1; }

@@ -4,8 +4,8 @@
 
     plugins/lm_eval/tessera_lm.py run --model tessera --model_args run=runs/X,tokenizer=DIR --tasks arc_easy
 
-Instead of `run`, `requests` writes the requests of multiple-choice tasks to a file, for --mode=score and for
-evaluation during training:
+Instead of `run`, `requests` writes the requests of tasks to a file, for --mode=score and evaluation during training
+(--set eval.harness=FILE):
 
     plugins/lm_eval/tessera_lm.py requests --tasks arc_easy --tokenizer DIR --max_length 1024 --output arc.jsonl
 
@@ -63,6 +63,13 @@ class TokensOfTexts(TemplateLM):
             return self.tokenizer.encode(string)
         return self.tokenizer.encode(string, add_special_tokens=bool(add_special_tokens))
 
+    def encoded(self, context, continuation):
+        """As loglikelihood() of TemplateLM."""
+        if context:
+            return self._encode_pair(context, continuation)
+        ids = self.tok_encode(continuation, add_special_tokens=False)
+        return (ids[:1], ids[1:]) if ids[0] == self.prefix_token_id else ([self.prefix_token_id], ids)
+
     def fitting(self, context, continuation):
         """The end of a context that, with the continuation, has at most max_length + 1 tokens."""
         if len(continuation) > self.max_length:
@@ -116,27 +123,32 @@ def trained_length(run):
         return tomllib.load(file)["input"]["seq_len"]
 
 
+def answer_of(task, instance):
+    """Whether the answer of a request is a right one, and the characters by which acc_norm divides."""
+    if task.OUTPUT_TYPE == "loglikelihood":
+        return {"is_target": True}
+    choices = task.doc_to_choice(instance.doc)
+    target = task.doc_to_target(instance.doc)
+    targets = [choices.index(each) if isinstance(each, str) else each for each in (target if isinstance(target, list) else [target])]
+    return {"is_target": instance.idx in targets, "characters": len(choices[instance.idx])}
+
+
 def write_requests(arguments):
-    """Writes the requests of multiple-choice tasks, each with its task, question and whether it is the right answer."""
+    """Writes the requests of tasks with their task, question and what answer_of() says."""
     from lm_eval.tasks import TaskManager
 
     text = TokensOfTexts(arguments.tokenizer, arguments.max_length)
-    manager = TaskManager(include_path=arguments.include_path)
+    tasks = TaskManager(include_path=arguments.include_path).load(arguments.tasks.split(","))["tasks"]
+    for name, task in tasks.items():
+        if task.OUTPUT_TYPE not in ("multiple_choice", "loglikelihood") or getattr(task, "multiple_input", 0):
+            sys.exit(f"task {name} is {task.OUTPUT_TYPE}; expected loglikelihood, or multiple_choice with one context")
     count = 0
     with open(arguments.output, "w") as file:
-        for name, task in manager.load(arguments.tasks.split(","))["tasks"].items():
-            if task.OUTPUT_TYPE not in ("multiple_choice", "loglikelihood"):
-                sys.exit(f"task {name} is {task.OUTPUT_TYPE}; expected multiple_choice or loglikelihood")
+        for name, task in tasks.items():
             task.build_all_requests(limit=arguments.limit)
             for instance in task.instances:
-                context, continuation = instance.args
-                if context:
-                    context, continuation = text._encode_pair(context, continuation)
-                else:
-                    context = [text.prefix_token_id]
-                    continuation = text.tok_encode(continuation, add_special_tokens=False)
-                target = task.OUTPUT_TYPE == "loglikelihood" or task.doc_to_target(instance.doc) == instance.idx
-                about = {"task": name, "example": instance.doc_id, "is_target": target}
+                context, continuation = text.encoded(*instance.args)
+                about = {"task": name, "example": instance.doc_id, **answer_of(task, instance)}
                 file.write(request_line(*text.fitting(context, continuation), **about))
                 count += 1
     print(f"{count} requests in {arguments.output}")

@@ -220,10 +220,11 @@ struct EvaluationHParams {
   std::map<std::string, EvalHParams> datasets;  // By dataset name; defaults for those not listed.
   // Averages with a name: the members of each tag, "dataset" or "dataset/source".
   std::map<std::string, std::vector<std::string>> tags;
+  std::string harness;  // A file of requests (docs/evaluation.md): the dataset `harness`.
   // For --checkpoint=follow.
   double follow_poll_seconds = 2.0;
   double follow_patience_seconds = 1800.0;
-  FIELDS(datasets, tags,
+  FIELDS(datasets, tags, harness,
          About(follow_poll_seconds, "between looks for a new checkpoint", kPositive),
          About(follow_patience_seconds, "without any output, until the job counts as stopped",
                kPositive))

@@ -7,6 +7,7 @@
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/mixture/mixture_input.h"
+#include "inputs/requests_input.h"
 #include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
@@ -38,6 +39,11 @@ struct Data {
       if (shard < 3) write_bytes(directory / fmt::format("few/{}.jsonl", shard), lines);
       write_bytes(directory / fmt::format("text/{}.txt", shard), lines);
     }
+    std::string requests;
+    for (int i = 0; i < 30; ++i)
+      requests +=
+          fmt::format("{{\"context_ids\": [{}, 2], \"continuation_ids\": [3, {}]}}\n", i, i);
+    write_bytes(directory / "requests.jsonl", requests);
     write_tokens("tokens.h5", 60);
     write_tokens("set/1.h5", 25);
     write_tokens("set/2.h5", 17);
@@ -108,6 +114,7 @@ std::vector<Case> cases(const Data& data) {
                                              .shuffle = false,
                                              .repeat = false})},
       {"synthetic", opener<SyntheticInput>({.num_letters = 8, .distance = 3})},
+      {"requests", opener<RequestsInput>({.path = (data.directory / "requests.jsonl").string()})},
       {"synthetic, five batches",
        opener<SyntheticInput>({.num_letters = 8, .distance = 3, .num_batches = 5})},
       {"masked synthetic",
@@ -167,7 +174,7 @@ TEST_CASE("hosts read the rows of one host's batches, and end together, for ever
         REQUIRE(same_batch(hosts.next(), batch));
     }
   }
-  REQUIRE(finite == 8);
+  REQUIRE(finite == 9);
 }
 
 TEST_CASE("every input resumes on another number of hosts") {

@@ -10,6 +10,9 @@
 #include "core/base/plugin_call.h"
 #include "core/graph/layer_pieces.h"
 #include "core/hparams/convert.h"
+#include "inputs/checked_input.h"
+#include "inputs/requests_input.h"
+#include "tasks/task/request_metrics.h"
 
 namespace tessera {
 namespace {
@@ -35,9 +38,29 @@ bool uses_stages(Strategy strategy) {
       strategy, {kPipeline, kFullyShardedPipeline, kTensorPipeline, kFullyShardedTensorPipeline});
 }
 
+constexpr const char* kHarness = "harness";
+
+// The dataset of eval.harness, in rows and batches as the training input's.
+void add_harness(ExperimentConfig* config) {
+  const std::string& path = config->eval.harness;
+  if (path.empty()) return;
+  const ErrorContext where("eval.harness");
+  const std::unique_ptr<BaseInput> input = make_input(config->input);
+  if (sequence_length(*input) == 0) fail("the training input has no sequences of tokens");
+  config->eval_inputs[kHarness] = RequestsInput::HParams{
+      .path = path,
+      .name = kHarness,
+      .global_batch_size = input->global_batch_size(),
+      .seq_len = sequence_length(*input),
+  };
+  config->eval.datasets[kHarness].num_batches = -1;
+  config->eval.datasets[kHarness].score_metrics["questions"] = RequestMetrics::HParams{path};
+}
+
 }  // namespace
 
 ExperimentConfig with_all_evals(ExperimentConfig config) {
+  add_harness(&config);
   std::erase_if(config.eval.datasets, [&](const auto& entry) {
     return !config.eval_inputs.contains(entry.first) &&
            same_value(to_tree(entry.second), to_tree(EvalHParams{}));

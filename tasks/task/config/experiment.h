@@ -100,8 +100,8 @@ struct ExperimentConfig {
   FIELDS(mesh, rules, task, input, eval_inputs, decode_inputs, eval)
 };
 
-// Adds an entry to eval.datasets for each of eval_inputs, so that --set finds them all, and removes
-// default entries of datasets that do not exist.
+// Adds the dataset of eval.harness, and an entry to eval.datasets for each of eval_inputs, so that
+// --set finds them all; removes default entries of datasets that do not exist.
 ExperimentConfig with_all_evals(ExperimentConfig config);
 
 // The steps of `runexp --smoke`.

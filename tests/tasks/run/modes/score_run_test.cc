@@ -199,6 +199,73 @@ TEST_CASE("scores do not depend on the size of a batch, the mesh or the number o
   }
 }
 
+std::string answer(const std::string& task, int64_t example, bool is_target, int64_t characters,
+                   const std::vector<int64_t>& context, const std::vector<int64_t>& continuation) {
+  std::string line = request(context, continuation);
+  line.resize(line.size() - 2);
+  return line + fmt::format(
+                    ", \"task\": \"{}\", \"example\": {}, \"is_target\": {}, "
+                    "\"characters\": {}}}\n",
+                    task, example, is_target, characters);
+}
+
+TEST_CASE("eval.harness gives the accuracies and perplexities that follow from the scores") {
+  Scored scored;
+  // Questions of three answers, of which every second has its best answer as the target.
+  std::string text, plain;
+  const auto context = [](int64_t question) {
+    return std::vector<int64_t>{question % 24, 3 * question % 24, 9};
+  };
+  constexpr int64_t kQuestions = 10, kAnswers = 3;
+  const auto continuation = [](int64_t question, int64_t i) {
+    return std::vector<int64_t>(static_cast<size_t>(i + 1), (5 * question + 7 * i) % 24);
+  };
+  for (int64_t question = 0; question < kQuestions; ++question)
+    for (int64_t i = 0; i < kAnswers; ++i)
+      plain += request(context(question), continuation(question, i));
+  const fs::path file = written(scored.directory() / "plain.jsonl", plain);
+  REQUIRE(run_tiny(scorable(), scored.run(), scoring(file, scored.directory() / "plain.out")) == 0);
+  const std::vector<Json> lines = lines_of_scores(scored.directory() / "plain.out");
+  double right = 0.0, right_norm = 0.0, greedy = 0.0, nats = 0.0;
+  for (int64_t question = 0; question < kQuestions; ++question) {
+    const auto score = [&](int64_t i) {
+      return lines[static_cast<size_t>(question * kAnswers + i)].at("log_likelihood").as_number();
+    };
+    const int64_t target = question % kAnswers;
+    bool is_best = true, is_best_norm = true;
+    for (int64_t i = 0; i < kAnswers; ++i) {
+      text += answer("choice", question, i == target, 2 * i + 1, context(question),
+                     continuation(question, i));
+      is_best = is_best && score(target) >= score(i);
+      is_best_norm = is_best_norm && score(target) / static_cast<double>(2 * target + 1) >=
+                                         score(i) / static_cast<double>(2 * i + 1);
+    }
+    text += answer("word", question, true, 0, context(question), continuation(question, 0));
+    right += is_best;
+    right_norm += is_best_norm;
+    nats -= score(0);
+    greedy += lines[static_cast<size_t>(question * kAnswers)].at("is_greedy").as_bool();
+  }
+  REQUIRE(right > 0.0);
+  REQUIRE(right < kQuestions);
+
+  ExperimentConfig config = scorable();
+  config.eval.harness = written(scored.directory() / "harness.jsonl", text).string();
+  config = with_all_evals(config);
+  RunWith evaluation;
+  evaluation.mode = EvalOptions{};
+  REQUIRE(run_tiny(config, scored.run(), evaluation) == 0);
+  const Json line = lines_of_scores(scored.run() / "eval_out/harness.jsonl").at(0);
+  const auto value = [&](const std::string& name) {
+    return line.at("questions/" + name).as_number();
+  };
+  REQUIRE(value("choice_accuracy") == Approx(right / kQuestions));
+  REQUIRE(value("choice_accuracy_norm") == Approx(right_norm / kQuestions));
+  REQUIRE(value("word_accuracy") == Approx(greedy / kQuestions));
+  REQUIRE(value("word_perplexity") == Approx(std::exp(nats / kQuestions)).epsilon(1e-4));
+  REQUIRE(line.find("questions/choice_perplexity") == nullptr);
+}
+
 TEST_CASE("requests that are not valid are refused with their line") {
   Scored scored;
   const auto message = [&](const std::string& text) {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/requests_input.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/user_path.h"
+
+namespace tessera {
+
+REGISTER_TEMPLATE(BaseInput, RequestsInput);
+
+RequestsInput::RequestsInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
+  if (p.path.empty()) fail("RequestsInput: path is empty; expected a file of requests");
+}
+
+void RequestsInput::open(const Infeed&) {
+  requests_ = read_score_requests(user_path(p_.path, "path"), {},
+                                  std::numeric_limits<int32_t>::max(), p_.seq_len.get());
+  for (const ScoreRequest& request : requests_)
+    for (const std::vector<int32_t>* part : {&request.context, &request.continuation})
+      vocab_size_ = std::max<int64_t>(vocab_size_, 1 + *std::ranges::max_element(*part));
+}
+
+void RequestsInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  fill_row(requests_.at(static_cast<size_t>(index)), row);
+}
+
+std::vector<DataPart> RequestsInput::data_parts() const {
+  uint32_t sum = 0;
+  for (const ScoreRequest& request : requests_)
+    for (const std::vector<int32_t>* part : {&request.context, &request.continuation})
+      sum = crc32c(std::as_bytes(std::span(*part)), sum);
+  return {{p_.path, fmt::format("{:08x}", sum), std::ssize(requests_)}};
+}
+
+std::string RequestsInput::content_of(size_t, ContentSample&) const {
+  return data_parts().front().fingerprint;
+}
+
+}  // namespace tessera
