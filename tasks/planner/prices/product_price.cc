@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tasks/planner/prices/launch_cost.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/decode_run.h"
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "tasks/run/decode/decode_examples.h"
 #include "tasks/run/decode/decode_program.h"
 #include "tasks/run/decode/run_text.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/session/chosen_checkpoint.h"
 #include "tasks/task/model_pipeline.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/eval_run.h"
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -23,6 +21,7 @@
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/eval/eval_output.h"
 #include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/shutdown/stop_signal.h"
 #include "tasks/run/train/loop_state.h"

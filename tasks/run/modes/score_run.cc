@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/score_run.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -18,6 +16,7 @@
 #include "inputs/checked_input.h"
 #include "inputs/score_requests.h"
 #include "tasks/run/decode/run_text.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/score/request_scorer.h"
 #include "tasks/run/session/chosen_checkpoint.h"
 #include "tasks/run/shutdown/stop_signal.h"

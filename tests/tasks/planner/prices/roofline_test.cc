@@ -24,7 +24,6 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
-#include "tasks/planner/prices/memory_price.h"
 #include "tests/support/adam_step.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
