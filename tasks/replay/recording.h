@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/hparams/fields.h"
 #include "tasks/replay/value_sums.h"
 
 namespace tessera {
