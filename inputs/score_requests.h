@@ -18,11 +18,11 @@ namespace tessera {
 struct ScoreRequest {
   std::vector<int32_t> context;       // At least one id: what the model sees.
   std::vector<int32_t> continuation;  // At least one id: what is scored.
-  // Of a benchmark: its name, the number of the question, and whether this answer is right.
+  // What a benchmark asks: its name, the number of the question, whether this answer is right,
   std::string task;
   int64_t example = -1;
   bool is_target = false;
-  int64_t characters = 0;  // Of the answer's text, by which accuracy_norm divides; 0: unknown.
+  int64_t characters = 0;  // and those of its text, by which accuracy_norm divides; 0: unknown.
 
   // The tokens that the model reads: all but the last, which is only predicted.
   int64_t length() const { return std::ssize(context) + std::ssize(continuation) - 1; }

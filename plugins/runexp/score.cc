@@ -38,11 +38,11 @@ struct Score {
   }
 
   CommandResult run(const CommandContext& context) const {
-    const ScoreOptions options{.checkpoint = from.choice(),
-                               .requests = requests,
-                               .output = output,
-                               .batch_tokens = batch_tokens,
-                               .with_log_probs = log_probs};
+    const ScoringOptions options{.checkpoint = from.choice(),
+                                 .requests = requests,
+                                 .output = output,
+                                 .batch_tokens = batch_tokens,
+                                 .with_log_probs = log_probs};
     return run_mode({.flags = flags, .reads_data = false}, context, score_run, options);
   }
 };

@@ -13,7 +13,7 @@ struct RunOfMode {
   Run operator()(const TrainOptions& o) { return train_run(context, o); }
   Run operator()(const EvalOptions& o) { return eval_run(context, o); }
   Run operator()(const DecodeOptions& o) { return decode_run(context, o); }
-  Run operator()(const ScoreOptions& o) { return score_run(context, o); }
+  Run operator()(const ScoringOptions& o) { return score_run(context, o); }
   Run operator()(const PlanOptions& o) { return plan_run(context, o); }
   Run operator()(const ImportOptions& o) { return import_run(context, o); }
   Run operator()(const ExportOptions& o) { return export_run(context, o); }

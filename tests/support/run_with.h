@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, ScoreOptions,
+using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, ScoringOptions,
                                  PlanOptions, ImportOptions, ExportOptions>;
 
 struct RunWith : RunSetting {

@@ -31,7 +31,7 @@ struct DecodeOptions {
 std::unique_ptr<BaseRun> decode_run(const RunContext& context, const DecodeOptions& options);
 
 // --mode=score: the log-likelihoods of continuations that a file of requests gives.
-struct ScoreOptions {
+struct ScoringOptions {
   CheckpointChoice checkpoint;
   std::filesystem::path requests;  // A request a line (inputs/score_requests.h).
   // A line for each request; "": score_out/<name of requests>_step_<10 digits>.jsonl of the run.
@@ -39,6 +39,6 @@ struct ScoreOptions {
   int64_t batch_tokens = 0;     // Tokens scored at once; 0: as many as a training batch, or fewer.
   bool with_log_probs = false;  // Also those of each token.
 };
-std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoreOptions& options);
+std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoringOptions& options);
 
 }  // namespace tessera

@@ -71,7 +71,7 @@ std::vector<ScoreRequest> unpacked(const std::string& message) {
 
 class ScoreRun final : public BaseRun {
  public:
-  ScoreRun(const RunContext& context, const ScoreOptions& options)
+  ScoreRun(const RunContext& context, const ScoringOptions& options)
       : setting_(context.setting),
         options_(options),
         processes_(context.processes),
@@ -176,7 +176,7 @@ class ScoreRun final : public BaseRun {
   }
 
   RunSetting setting_;
-  ScoreOptions options_;
+  ScoringOptions options_;
   ProcessGroup& processes_;
   ModelSession session_;
   ChosenCheckpoint checkpoint_;
@@ -188,7 +188,7 @@ class ScoreRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoreOptions& options) {
+std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoringOptions& options) {
   return std::make_unique<ScoreRun>(context, options);
 }
 

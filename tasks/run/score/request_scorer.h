@@ -16,9 +16,9 @@
 namespace tessera {
 
 struct RequestScore {
-  double log_likelihood = 0.0;   // Of the continuation, in nats.
+  double log_likelihood = 0.0;   // Nats, of the continuation.
   bool is_greedy = false;        // Whether each of its tokens is the likeliest.
-  std::vector<float> log_probs;  // Of each of its tokens.
+  std::vector<float> log_probs;  // Nats, of each of its tokens.
 };
 
 struct ScorerOptions {
@@ -47,7 +47,7 @@ class RequestScorer {
   // Requests whose rows have one length, the longest first.
   struct Bucket {
     int64_t length = 0;
-    int64_t rows = 0;  // Of a batch.
+    int64_t rows = 0;  // In a batch.
     std::vector<size_t> requests;
     int program = 0;
   };

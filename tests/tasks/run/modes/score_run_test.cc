@@ -65,7 +65,7 @@ std::vector<Json> lines_of_scores(const fs::path& file) {
 
 RunWith scoring(const fs::path& requests, const fs::path& output) {
   RunWith options;
-  options.mode = ScoreOptions{.requests = requests, .output = output, .with_log_probs = true};
+  options.mode = ScoringOptions{.requests = requests, .output = output, .with_log_probs = true};
   return options;
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("what greedy decoding gives is greedy, with the log-probability of dec
 TEST_CASE("scores do not depend on the size of a batch, the mesh or the number of processes") {
   Scored scored;
   RunWith options = scoring(scored.requests(), scored.directory() / "small.jsonl");
-  options.of_mode<ScoreOptions>().batch_tokens = 100;
+  options.of_mode<ScoringOptions>().batch_tokens = 100;
   REQUIRE(run_tiny(scorable(), scored.run(), options) == 0);
   require_same_scores(lines_of_scores(scored.directory() / "small.jsonl"), scored.expected());
 
