@@ -6,16 +6,8 @@
 
 namespace tessera {
 
-// Checks whether the table contains the work of a step, each task once, whatever the order of
-// tasks. Error unless
-// - all sizes are positive, and all tasks within them;
-// - every piece has, for every microbatch, exactly one forward, and either exactly one backward
-//   or exactly one backward of input and one of weight;
-// - no stage has two tasks at one tick.
-void check_complete(const PipelineTable& table);
-
 // Error unless
-// - the table is complete;
+// - the table is complete (completeness.h);
 // - no stages wait for each other, even if ticks are ignored and each stage only keeps its order:
 //   the order of each stage and the needs of its tasks together have no cycle. As sends are
 //   asynchronous, the stages then cannot deadlock, however long tasks take;

@@ -65,8 +65,8 @@ struct RunSetting {
 struct RunContext {
   const ExperimentConfig& config;
   const RunSetting& setting;
-  // Those of this process, in the order of their numbers: setting.devices of them. They and the
-  // processes outlive the run.
+  // The devices of this process, by their numbers: setting.devices of them. They and the processes
+  // outlive the run.
   const std::vector<Device*>& devices;
   ProcessGroup& processes;
 };

@@ -6,7 +6,8 @@
 
 #include "core/ops/attention.h"
 #include "tasks/planner/prices/attention_work.h"
-#include "tasks/planner/prices/roofline.h"
+#include "tasks/planner/prices/launch_cost.h"
+#include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
 namespace {

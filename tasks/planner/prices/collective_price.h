@@ -6,7 +6,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
-#include "tasks/planner/prices/roofline.h"
+#include "tasks/planner/prices/launch_cost.h"
 
 namespace tessera {
 

@@ -6,30 +6,13 @@
 // program.
 #pragma once
 
-#include <string_view>
-
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
+#include "tasks/planner/prices/launch_cost.h"
 #include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
-
-// Sizes and counts enter prices as floating point numbers.
-inline double to_double(int64_t number) { return static_cast<double>(number); }
-
-// What a launch waits for most.
-enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };
-
-struct LaunchCost {
-  double seconds = 0.0;      // With the gap before the next launch.
-  double copies = 0.0;       // The part of it that copies operands or results of a product.
-  double flops = 0.0;        // Executed; for contractions those of their matrix products.
-  double bytes = 0.0;        // Moved in memory; for collectives, sent.
-  double determinism = 0.0;  // The part of it that task.train.deterministic=false saves.
-  Limit limit = Limit::kMemory;
-  std::string_view kernels;  // For attention, whose kernels were priced: "own"; else empty.
-};
 
 // Prices a node of a lowered graph that is neither a loop nor a view.
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
@@ -41,10 +24,5 @@ double product_peak(const Graph& graph, const Node& node, const Hardware& hardwa
 
 // Operations of a launch, as KernelRate counts them.
 double kernel_operations(const Graph& graph, const Node& node);
-
-// Bandwidth in bytes per second that kernels reach if memory limits them: with large operands, and
-// with operands and results of so many bytes, by the measured curve of copies if there is one.
-double reachable_bandwidth(const Hardware& hardware);
-double reachable_bandwidth(const Hardware& hardware, double bytes);
 
 }  // namespace tessera

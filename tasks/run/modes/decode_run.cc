@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// --mode=decode: reads prompts or documents, and prints or writes what the model continues.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

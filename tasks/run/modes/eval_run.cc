@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// --mode=eval: CheckpointWatcher chooses the checkpoints, EvalRun scores each.
 #include <algorithm>
 #include <chrono>
 #include <functional>

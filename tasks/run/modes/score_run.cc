@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// --mode=score: reads a file of requests, and writes a line of scores for each.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

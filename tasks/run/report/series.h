@@ -35,7 +35,7 @@ class Series {
 
  private:
   std::vector<SeriesPoint> points_;
-  int64_t values_per_point_ = 1;  // Of each point except the last, which may have fewer.
+  int64_t values_per_point_ = 1;  // In each point except the last, which may have fewer.
   int64_t values_in_last_ = 0;
 };
 

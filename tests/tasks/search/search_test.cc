@@ -11,6 +11,7 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
