@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/graph/layer_pieces.h"
-#include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"

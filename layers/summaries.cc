@@ -2,16 +2,13 @@
 #include "layers/summaries.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/trace.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/parameter.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "core/check/run_graph.h"
 #include "core/graph/mesh.h"
-#include "core/graph/text.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"

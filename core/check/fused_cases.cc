@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check/fused_cases.h"
-
+// The cases of fused products (op_cases.h).
 #include <functional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/check/op_cases.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/fp8.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "core/check/run_graph.h"
 #include "core/graph/graph.h"

@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -17,7 +16,6 @@
 #include "core/compile/memory/step_program.h"
 #include "core/devices/reference/array.h"
 #include "core/devices/reference/interpreter.h"
-#include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,6 +60,19 @@ std::vector<OpCase> composite_cases();
 std::vector<OpCase> all_op_cases();
 // At sizes of several blocks of attention and tiles of grouped products, for kernels of GPUs.
 std::vector<OpCase> tiled_cases(bool small);
+
+// Cases of products that fuse_products() fuses with their epilogues, for devices with such kernels.
+struct FusedProducts {
+  int64_t m = 5, n = 9, k = 7;
+  std::string layouts = "nn";  // "nt": the second operand is stored transposed.
+  bool fp8 = false;            // Uses products of 8-bit floats instead of einsum.
+};
+
+// Returns each epilogue once; the first is a sum with an array.
+std::vector<OpCase> fused_product_cases(const FusedProducts& products = {});
+
+// Returns cases that unpack the result, and the operands whose layout it has.
+std::vector<OpCase> fused_packed_cases();
 
 // "float[\"a=2\"]" from "a=2".
 std::string floats_of(const std::string& axes);

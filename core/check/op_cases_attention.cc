@@ -6,7 +6,6 @@
 
 #include "core/check/op_cases.h"
 #include "core/graph/op.h"
-#include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

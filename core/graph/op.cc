@@ -2,7 +2,6 @@
 #include "core/graph/op.h"
 
 #include <map>
-#include <string>
 
 #include "core/base/error.h"
 

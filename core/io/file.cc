@@ -350,6 +350,20 @@ void remove_temporaries(const std::filesystem::path& directory) {
                                   busy);  // In use on NFS: it stays for the next time.
 }
 
+LockResult lock_file(int descriptor, LockWait wait) {
+  const bool waits = wait == LockWait::kYes;
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  int result = 0;
+  do {
+    result = ::flock(descriptor, waits ? LOCK_EX : LOCK_EX | LOCK_NB);
+    if (result != 0 && errno != EINTR && errno != EWOULDBLOCK)
+      result = ::fcntl(descriptor, waits ? F_OFD_SETLKW : F_OFD_SETLK, &whole);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return LockResult::kLocked;
+  return errno == EAGAIN || errno == EACCES ? LockResult::kHeldByAnother : LockResult::kUnavailable;
+}
+
 WritebackThread::WritebackThread(const ByteFile& file) : file_(file) {
   try {
     thread_ = start_thread([this] { run(); });

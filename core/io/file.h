@@ -176,6 +176,17 @@ void remove_left_over(const std::filesystem::path& path);
 // Removes everything with such names. The caller must be the only writer in this directory.
 void remove_temporaries(const std::filesystem::path& directory);
 
+enum class LockResult {
+  kLocked,
+  kHeldByAnother,
+  kUnavailable,  // The file system has no locks.
+};
+enum class LockWait { kNo, kYes };
+
+// Locks an open file or directory between processes by flock, or where the file system has none by
+// a record lock. The kernel releases it when the process ends.
+LockResult lock_file(int descriptor, LockWait wait);
+
 // Starts the writeback of a file (sync_file_range) while it is still being written, so that the
 // sync at the end is shorter. In a thread, because the request itself blocks on a slow disk. Only
 // an optimization: without it the final sync writes everything.

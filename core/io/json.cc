@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/io/json_list.h"
 #include "core/io/lenient_json.h"
 
 namespace tessera {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents, read whole: configurations, tokenizers, headers of files of other tools. They are
 // untrusted, so depth and numbers are checked. And JsonLine, which writes one object as one line of
-// a JSON Lines file. (inputs/ reads the lines of text corpora itself.)
+// a JSON Lines file, json_list, and base64. (inputs/ reads the lines of text corpora itself.)
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace tessera {
 
@@ -86,5 +89,17 @@ class JsonLine {
 
 // Returns a JSON string literal.
 std::string json_quoted(std::string_view text);
+
+// Writes "[1, 2]": numbers, JSON texts, or the JSON that `text` makes of each element.
+template <typename List, typename Text = std::identity>
+std::string json_list(const List& list, const Text& text = {}, std::string_view between = ", ") {
+  std::string all;
+  for (const auto& item : list)
+    all += fmt::format("{}{}", all.empty() ? std::string_view() : between, std::invoke(text, item));
+  return "[" + all + "]";
+}
+
+// Encodes as RFC 4648 defines.
+std::string base64(std::string_view bytes);
 
 }  // namespace tessera

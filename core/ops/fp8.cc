@@ -85,10 +85,6 @@ Tensors decompose_fp8_product(const Node& node, std::span<const Tensor> inputs) 
       attributes, node.site)};
 }
 
-double fp8_product_flops(const Graph& graph, const Node& node) {
-  return kEinsumOp.flops(graph, node);
-}
-
 Tensors fp8_product_vjp(const VjpContext& c) {
   const Tensor& dy = c.cotangents[0];
   const Tensor amax = absolute_maximum(dy);
@@ -120,12 +116,13 @@ Tensor absolute_maximum(Operand x) {
   return reduced(trace_op(kAbsoluteMaximumOp, {stop_gradient(x)}, {}, x.site));
 }
 
-const Op kFp8ProductOp{{.name = "fp8_product",
-                        .op_class = OpClass::kContraction,
-                        .infer = infer_fp8_product,
-                        .vjp = fp8_product_vjp,
-                        .decomposition = decompose_fp8_product,
-                        .flops = fp8_product_flops}};
+const Op kFp8ProductOp{
+    {.name = "fp8_product",
+     .op_class = OpClass::kContraction,
+     .infer = infer_fp8_product,
+     .vjp = fp8_product_vjp,
+     .decomposition = decompose_fp8_product,
+     .flops = [](const Graph& graph, const Node& node) { return kEinsumOp.flops(graph, node); }}};
 
 Tensor fp8_product(Operand a, Operand b, const Over& contracted) {
   Attributes attributes = einsum_attributes(a.tensor, b.tensor, contracted);

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"

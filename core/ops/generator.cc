@@ -21,25 +21,21 @@ Types infer_one_hot(const InferContext& context) {
   return {type};
 }
 
+// A generator without operands, whose type is an attribute.
+OpDef generator(std::string_view name, ShardAnchor anchor = ShardAnchor::kResult) {
+  return {.name = name,
+          .op_class = OpClass::kGenerator,
+          .infer = infer_generator,
+          .flops = no_flops,
+          .foldable = true,
+          .anchor = anchor};
+}
+
 }  // namespace
 
-const Op kConstantOp{{.name = "constant",
-                      .op_class = OpClass::kGenerator,
-                      .infer = infer_generator,
-                      .flops = no_flops,
-                      .foldable = true}};
-const Op kIotaOp{{.name = "iota",
-                  .op_class = OpClass::kGenerator,
-                  .infer = infer_generator,
-                  .flops = no_flops,
-                  .foldable = true,
-                  .anchor = ShardAnchor::kResult}};
-const Op kCausalMaskOp{{.name = "causal_mask",
-                        .op_class = OpClass::kGenerator,
-                        .infer = infer_generator,
-                        .flops = no_flops,
-                        .foldable = true,
-                        .anchor = ShardAnchor::kResult}};
+const Op kConstantOp{generator("constant", ShardAnchor::kNone)};
+const Op kIotaOp{generator("iota")};
+const Op kCausalMaskOp{generator("causal_mask")};
 const Op kOneHotOp{{.name = "one_hot",
                     .op_class = OpClass::kGenerator,
                     .infer = infer_one_hot,

@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"

@@ -3,7 +3,6 @@
 // Operands x, [scale], [bias]; results y, 1/deviation, [mean]; the gradient reads the latter two.
 #include "core/ops/norm.h"
 
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"

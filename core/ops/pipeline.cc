@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <string>
 
 #include "core/base/error.h"
 #include "core/graph/trace.h"

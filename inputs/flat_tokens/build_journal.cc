@@ -13,7 +13,6 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/file_lock.h"
 #include "core/io/json.h"
 
 namespace tessera {

@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include "core/graph/trace.h"
-#include "core/graph/typing.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/norm.h"
 #include "core/ops/op_helpers.h"
-#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
 namespace tessera {

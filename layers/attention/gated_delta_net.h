@@ -4,7 +4,6 @@
 #pragma once
 
 #include "core/hparams/template.h"
-#include "core/ops/linear_recurrence.h"
 #include "layers/fprop_scope.h"
 #include "layers/layer.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/attention/position_bias.h"
 
-#include <bit>
 #include <cmath>
 #include <numbers>
 #include <vector>

@@ -12,7 +12,6 @@
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "core/ops/rotary.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/parameter.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
-#include "core/ops/reshard.h"
 #include "layers/dropout.h"
 #include "layers/fprop_scope.h"
 

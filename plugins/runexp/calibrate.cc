@@ -101,10 +101,8 @@ struct Refit {
     // file may be those of a device that is not here.
     ExperimentJob job{.flags = flags, .advises_mesh = true, .plans = true};
     if (is_launches_file(file) && !devices.kind.device) job.planned_for = options.hardware;
-    return check_printed(run_experiment(job, context, [&options](const JobParts& parts) {
-      return refit_run(parts.configured.config, parts.setting, options, parts.devices,
-                       parts.processes);
-    }));
+    return check_printed(run_experiment(
+        job, context, [&options](const JobParts& parts) { return refit_run(parts, options); }));
   }
 
  private:

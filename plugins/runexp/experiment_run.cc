@@ -108,7 +108,7 @@ CommandResult run_on(const std::vector<std::unique_ptr<Device>>& devices, const 
   std::vector<Device*> in_order;
   for (const auto& device : devices) in_order.push_back(device.get());
   const auto make_in = [&](const RunSetting& placed) {
-    return make({configured, placed, in_order, context.processes});
+    return make({{configured.config, placed, in_order, context.processes}, configured});
   };
   const std::unique_ptr<BaseRun> run =
       job.plans ? make_in(setting) : make_run(setting, context.processes, make_in);

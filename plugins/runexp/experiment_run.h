@@ -53,11 +53,8 @@ struct ExperimentJob {
   std::optional<Hardware> planned_for = {};  // one like this.
 };
 
-struct JobParts {
+struct JobParts : RunContext {
   const ConfiguredExperiment& configured;
-  const RunSetting& setting;
-  const std::vector<Device*>& devices;
-  ProcessGroup& processes;
 };
 
 // Configures the experiment, makes its devices and runs what `make` returns.
@@ -66,15 +63,11 @@ CommandResult run_experiment(const ExperimentJob& job, const CommandContext& con
 
 // Makes the run of a mode from its options (train_run and the like).
 template <typename Options>
-using MakeRunOf = std::unique_ptr<BaseRun> (*)(const ExperimentConfig&, const RunSetting&,
-                                               const Options&, const std::vector<Device*>&,
-                                               ProcessGroup&);
+using MakeRunOf = std::unique_ptr<BaseRun> (*)(const RunContext&, const Options&);
 template <typename Options>
 CommandResult run_mode(const ExperimentJob& job, const CommandContext& context,
                        MakeRunOf<Options> make, const std::type_identity_t<Options>& options) {
-  return run_experiment(job, context, [&](const JobParts& parts) {
-    return make(parts.configured.config, parts.setting, options, parts.devices, parts.processes);
-  });
+  return run_experiment(job, context, [&](const JobParts& parts) { return make(parts, options); });
 }
 
 }  // namespace tessera

@@ -150,10 +150,8 @@ struct ReplayCommand {
       flags.directory.job_log_dir = read_config(experiment.config).file.parent_path();
     const ExperimentJob job{
         .flags = flags, .reads_data = true, .fits_mesh = true, .advises_mesh = true};
-    return check_printed(run_experiment(job, context, [this](const JobParts& parts) {
-      return replay_run(parts.configured.config, parts.setting, setting(), parts.devices,
-                        parts.processes);
-    }));
+    return check_printed(run_experiment(
+        job, context, [this](const JobParts& parts) { return replay_run(parts, setting()); }));
   }
 
  private:

@@ -177,10 +177,11 @@ class Preparation {
       for_trial(trial, [&] {
         const ConfiguredExperiment checked = configured_by(flags_.experiment, trial.sets());
         const RunSetting setting = setting_of(trial, checked);
-        check_trial(checked.config, setting, devices, processes_, &read);
+        const RunContext context{checked.config, setting, devices, processes_};
+        check_trial(context, &read);
         if (trial.number > 1) return;
         record.experiment = checked.entry.name;
-        logged = logged_metrics(checked.config, setting, devices, processes_);
+        logged = logged_metrics(context);
       });
     }
     record.metric = choose_metric(sweep_, logged);

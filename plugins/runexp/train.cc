@@ -46,9 +46,8 @@ struct Train {
           .profile = train.profile.empty() ? early_steps(parts) : train.profile_window(),
           .inspect_interval_steps = train.inspect.value_or(0),
           .launch_costs = shared_launch_costs(train.launch_costs, parts.processes),
-          .note = export_note(parts.configured.config, NoteLength::kBrief)};
-      return train_run(parts.configured.config, parts.setting, options, parts.devices,
-                       parts.processes);
+          .note = export_note(parts.config, NoteLength::kBrief)};
+      return train_run(parts, options);
     });
   }
 };

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {

@@ -19,7 +19,6 @@
 
 #include <fmt/core.h>
 
-#include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "core/io/json.h"
 #include "layers/feed_forward/activations.h"

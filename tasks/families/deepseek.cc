@@ -3,7 +3,6 @@
 // shared experts, dense layers first, and routers that choose groups of experts before experts.
 #include <charconv>
 
-#include "core/base/error.h"
 #include "layers/attention/latent_attention.h"
 #include "tasks/families/parts.h"
 

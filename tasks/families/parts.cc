@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include "core/base/error.h"
-#include "layers/embeddings/embedding_softmax.h"
 #include "layers/feed_forward/feed_forward.h"
 
 namespace tessera {

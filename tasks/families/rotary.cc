@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {

@@ -4,7 +4,6 @@
 // for tokens and their scores, and scales these; version 1.1 has two, and gated feed-forwards.
 #include <cmath>
 
-#include "core/base/error.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {

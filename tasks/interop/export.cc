@@ -2,8 +2,8 @@
 #include "tasks/interop/export.h"
 
 #include <algorithm>
-#include <memory>
 #include <set>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -12,7 +12,6 @@
 #include "core/devices/iteration_space.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/interop/hf_copy.h"
@@ -80,15 +79,14 @@ void check_output(const fs::path& directory) {
 
 class Export final : public BaseRun {
  public:
-  Export(const ExperimentConfig& config, const RunSetting& setting, const ExportOptions& options,
-         const ProcessGroup& processes)
-      : config_(config),
-        setting_(setting),
+  Export(const RunContext& context, const ExportOptions& options)
+      : config_(context.config),
+        setting_(context.setting),
         options_(options),
-        console_(console_mode(setting, processes)),
+        console_(console_mode(setting_, context.processes)),
         file_type_(file_type(options.dtype)),
         model_(model_to_export()),
-        task_(config.task.instantiate()),
+        task_(config_.task.instantiate()),
         averaged_(task_->learner().averages() && task_->train().eval_on_ema),
         tensors_(hf_tensors(model_, task_->model().parameters())),
         checkpoint_(open_checkpoint()) {
@@ -254,12 +252,9 @@ class Bystander final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const ExportOptions& options,
-                                    const std::vector<Device*>& /*devices*/,
-                                    ProcessGroup& processes) {
-  if (!processes.is_first()) return std::make_unique<Bystander>();
-  return std::make_unique<Export>(config, setting, options, processes);
+std::unique_ptr<BaseRun> export_run(const RunContext& context, const ExportOptions& options) {
+  if (!context.processes.is_first()) return std::make_unique<Bystander>();
+  return std::make_unique<Export>(context, options);
 }
 
 }  // namespace tessera

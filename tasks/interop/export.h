@@ -10,12 +10,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -27,9 +23,6 @@ struct ExportOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // with at most so many bytes of weights per file.
 };
 
-// The arguments are those of train_run (tasks/run/train/trainer.h).
-std::unique_ptr<BaseRun> export_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const ExportOptions& options,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+std::unique_ptr<BaseRun> export_run(const RunContext& context, const ExportOptions& options);
 
 }  // namespace tessera

@@ -9,11 +9,9 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "inputs/checked_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/tokenizers/sentence_piece_model.h"
-#include "inputs/tokenizers/tokenizer.h"
 #include "inputs/tokenizers/unicode.h"
 #include "tasks/run/directory/run_config.h"
 

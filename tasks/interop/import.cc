@@ -120,20 +120,20 @@ class ImportSession final : public ModelSession {
 
 class Import final : public BaseRun {
  public:
-  Import(const ExperimentConfig& config, const RunSetting& setting, const ImportOptions& options,
-         const std::vector<Device*>& devices, ProcessGroup& processes)
-      : setting_(setting),
+  Import(const RunContext& context, const ImportOptions& options)
+      : setting_(context.setting),
         options_(options),
-        processes_(processes),
-        console_(console_mode(setting, processes)),
+        processes_(context.processes),
+        console_(console_mode(setting_, processes_)),
         files_(options.input),
-        tensors_(checked_tensors(config)) {
+        tensors_(checked_tensors(context.config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
-    lock_ = lock_run(setting, processes);
-    if (processes.is_first()) check_not_begun();
-    hparams_toml_ = prepare_run(config, setting, processes);
-    guard_ = guard_run(setting, lock_.get());
-    session_ = std::make_unique<ImportSession>(config, setting, devices, processes);
+    lock_ = lock_run(setting_, processes_);
+    if (processes_.is_first()) check_not_begun();
+    hparams_toml_ = prepare_run(context.config, setting_, processes_);
+    guard_ = guard_run(setting_, lock_.get());
+    session_ =
+        std::make_unique<ImportSession>(context.config, setting_, context.devices, processes_);
   }
 
   int run() override {
@@ -272,10 +272,8 @@ void read_hf_weights(const HfFiles& files, const std::vector<HfTensor>& tensors,
   for (const HfTensor& tensor : tensors) read_tensor(files, tensor, table, executor, &values);
 }
 
-std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const ImportOptions& options,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<Import>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> import_run(const RunContext& context, const ImportOptions& options) {
+  return std::make_unique<Import>(context, options);
 }
 
 }  // namespace tessera

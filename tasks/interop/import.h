@@ -7,13 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
 #include "tasks/interop/hf_files.h"
 #include "tasks/interop/hf_weights.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -24,9 +21,7 @@ struct ImportOptions {
 // Reads options.input. Every process reads the files and keeps what its devices hold; all write the
 // checkpoint together. Optimizer state is initial, the input is at its beginning, and its data need
 // not exist.
-std::unique_ptr<BaseRun> import_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const ImportOptions& options,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+std::unique_ptr<BaseRun> import_run(const RunContext& context, const ImportOptions& options);
 
 // Matches the directory's tensors to these by name. Error that lists what is missing, has another
 // shape, or is unknown.

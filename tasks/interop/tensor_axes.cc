@@ -5,8 +5,6 @@
 #include <ranges>
 #include <string_view>
 
-#include "core/base/error.h"
-
 namespace tessera {
 namespace {
 

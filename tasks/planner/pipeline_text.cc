@@ -4,12 +4,10 @@
 #include <ranges>
 #include <sstream>
 #include <string_view>
-#include <vector>
 
 #include <fmt/ranges.h>
 
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 
 namespace tessera {
 namespace {

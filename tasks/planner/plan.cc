@@ -16,7 +16,6 @@
 #include "core/hparams/fold_layers.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/planner/prices/collective_price.h"
 #include "tasks/planner/text.h"
 

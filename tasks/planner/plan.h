@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/compile/cost.h"
-#include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/pipeline_text.h"

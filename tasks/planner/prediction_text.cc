@@ -17,7 +17,6 @@
 #include "core/io/json.h"
 #include "core/ops/attention.h"
 #include "tasks/planner/prediction.h"
-#include "tasks/planner/prices/memory_price.h"
 #include "tasks/planner/text.h"
 #include "tasks/planner/timeline_text.h"
 
@@ -99,8 +98,6 @@ std::string rate_text(Limit limit, double flops, double bytes, double seconds) {
 std::string beginning(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
 }
-
-double percent_of(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
 
 std::string group_rows(const std::vector<LaunchGroup>& groups, double step) {
   std::string text = fmt::format("  {:>9} {:>6} {:>6} {:>6} {:>12}  {:<8} {:<22} {}\n", "ms", "%",

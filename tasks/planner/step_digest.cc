@@ -15,7 +15,6 @@
 #include "core/graph/op.h"
 #include "core/hparams/fold_layers.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/prices/memory_curve.h"

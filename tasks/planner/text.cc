@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/planner/text.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>

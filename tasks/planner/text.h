@@ -30,6 +30,10 @@ std::string bytes_json(const std::vector<NamedBytes>& list);
 // "1.25 GiB", with three digits.
 std::string size_text(int64_t bytes);
 
+inline double percent_of(double part, double whole) {
+  return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
+
 // At most `width` columns; keeps the end of a path, which is the most specific part.
 std::string ending(std::string text, size_t width);
 

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/number_text.h"
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {
@@ -19,10 +19,6 @@ constexpr double kMillisecond = 1e-3;
 constexpr size_t kMostExposedLines = 6;  // Lines of exposed communication.
 constexpr size_t kMostStageRows = 8;
 constexpr size_t kMostTimelinePoints = 256;  // Points of memory in plan.json.
-
-double percent_of_step(double part, double whole) {
-  return whole > 0.0 ? 100.0 * part / whole : 0.0;
-}
 
 // "3.2 days", "5.1 hours", "12 seconds".
 std::string run_time_text(double seconds) {
@@ -60,23 +56,20 @@ const StageTimeline* fullest(const Prediction& prediction) {
 std::string exposed_rows(const Prediction& prediction) {
   if (prediction.exposed.empty()) return "";
   std::string text = "\nexposed communication: kernels wait, by line of layer code\n";
-  double others = 0.0;
-  for (size_t i = 0; i < prediction.exposed.size(); ++i) {
-    const ExposedLine& line = prediction.exposed[i];
-    if (i >= kMostExposedLines) {
-      others += line.seconds;
-      continue;
-    }
+  for (const ExposedLine& line : prediction.exposed | std::views::take(kMostExposedLines)) {
     const std::string row = fmt::format(
         "  {:>9.3f} ms {:>5.1f} %, of {:>9.3f} ms  ", line.seconds / kMillisecond,
-        percent_of_step(line.seconds, prediction.step_seconds), line.communication / kMillisecond);
+        percent_of(line.seconds, prediction.step_seconds), line.communication / kMillisecond);
     text += row +
             ending(line.source.empty() ? "(no line)" : line.source, kPlanColumns - row.size()) +
             "\n";
   }
+  double others = 0.0;
+  for (const ExposedLine& line : prediction.exposed | std::views::drop(kMostExposedLines))
+    others += line.seconds;
   if (others > 0.0)
     text += fmt::format("  {:>9.3f} ms {:>5.1f} %, in {} other lines\n", others / kMillisecond,
-                        percent_of_step(others, prediction.step_seconds),
+                        percent_of(others, prediction.step_seconds),
                         prediction.exposed.size() - kMostExposedLines);
   return text;
 }
@@ -95,7 +88,7 @@ std::string stage_rows(const Prediction& prediction) {
       i = count - kMostStageRows / 2;
     }
     const StageTimes& stage = prediction.stages[i];
-    const auto share = [&](double part) { return percent_of_step(part, prediction.step_seconds); };
+    const auto share = [&](double part) { return percent_of(part, prediction.step_seconds); };
     text += fmt::format("  {:>5} {:>8.1f} {:>8.1f} {:>8.1f} {:>18}\n", stage.stage,
                         share(stage.kernels), share(stage.exposed), share(stage.idle),
                         size_text(stage.peak));
@@ -109,7 +102,7 @@ std::string peak_rows(const Prediction& prediction) {
   const Peak peak = peak_of(*stage);
   const std::string row = fmt::format(
       "  {} bytes after {:.3f} ms ({:.0f} %), {} of them gaps, at {}, ", peak.memory.bytes(),
-      peak.seconds / kMillisecond, percent_of_step(peak.seconds, prediction.step_seconds),
+      peak.seconds / kMillisecond, percent_of(peak.seconds, prediction.step_seconds),
       size_text(peak.memory.gaps), peak.launch->name);
   const std::string where = peak.launch->path.empty() ? "the step" : peak.launch->path;
   const size_t left = row.size() + 12 < kPlanColumns ? kPlanColumns - row.size() : 12;

@@ -2,7 +2,6 @@
 #include "tasks/replay/array_hash.h"
 
 #include <bit>
-#include <cstdint>
 #include <cstring>
 
 #include <fmt/format.h>

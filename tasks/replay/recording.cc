@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,8 +19,8 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/replay/array_hash.h"
+#include "tasks/run/log/jsonl_writer.h"
 
 namespace tessera {
 
@@ -106,12 +107,7 @@ class PipeOutput final : public RecordingOutput {
   }
   ~PipeOutput() override { ::close(descriptor_); }
   void write(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("cannot write to {}: {}", path_.string(), std::strerror(errno));
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
+    write_whole(descriptor_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_);
   }
 
  private:

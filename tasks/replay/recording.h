@@ -13,7 +13,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/hparams/fields.h"

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <deque>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -116,31 +115,30 @@ std::optional<int64_t> step_to_begin_from(const CheckpointStore& store, int64_t 
 
 class Replay final : public BaseRun {
  public:
-  Replay(const ExperimentConfig& config, const RunSetting& options, const ReplaySetting& setting,
-         const std::vector<Device*>& devices, ProcessGroup& processes)
-      : options_(options),
+  Replay(const RunContext& context, const ReplaySetting& setting)
+      : options_(context.setting),
         setting_(setting),
-        device_text_(devices.at(0)->description()),
-        device_kind_(devices.at(0)->kind()),
-        directory_(options.job_log_dir),
+        device_text_(context.devices.at(0)->description()),
+        device_kind_(context.devices.at(0)->kind()),
+        directory_(options_.job_log_dir),
         store_(directory_ / "checkpoints"),
-        console_(console_mode(options, processes)),
-        processes_(processes),
-        numerics_(config.task.instantiate()->train().numerics),
-        devices_(devices, replayed_kernels(numerics_, setting.other_has_kernel)),
-        search_(devices) {
-    require_one_process(processes, options.devices);
+        console_(console_mode(options_, context.processes)),
+        processes_(context.processes),
+        numerics_(context.config.task.instantiate()->train().numerics),
+        devices_(context.devices, replayed_kernels(numerics_, setting.other_has_kernel)),
+        search_(context.devices) {
+    require_one_process(processes_, options_.devices);
     require_run(directory_);
     if (p().against.kind == Side::kRecording)
       other_ = std::make_unique<OtherSide>(RecordingReader::open(p().against.value));
     session_ = std::make_unique<Session>(
-        without_evaluation(config),
+        without_evaluation(context.config),
         SessionOptions{.run_directory = directory_,
                        .input_directory = directory_,
-                       .devices = options.devices,
+                       .devices = options_.devices,
                        .keeps_tokenizer = false,
-                       .communication = common_communication(config, options.devices)},
-        p().finds_nonfinite ? search_.in_order() : devices_.in_order(), processes);
+                       .communication = common_communication(context.config, options_.devices)},
+        p().finds_nonfinite ? search_.in_order() : devices_.in_order(), processes_);
     begin();
   }
 
@@ -458,10 +456,8 @@ class Replay final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunSetting& options,
-                                    const ReplaySetting& setting,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<Replay>(config, options, setting, devices, processes);
+std::unique_ptr<BaseRun> replay_run(const RunContext& context, const ReplaySetting& setting) {
+  return std::make_unique<Replay>(context, setting);
 }
 
 }  // namespace tessera

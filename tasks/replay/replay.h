@@ -10,11 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/replay/replay_options.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -28,12 +25,10 @@ struct ReplaySetting {
   std::function<bool(const OpDef&)> other_has_kernel;
 };
 
-// Other arguments as of train_run (tasks/run/train/trainer.h). The replay may name the
-// checkpoint to begin from. The exit code is 0 if all that was compared is equal, or all values
-// are finite, else 1; when the step is only recorded, it is 0. Error for more than one process, a
-// step that the run does not have, a damaged checkpoint, and another side with a different program.
-std::unique_ptr<BaseRun> replay_run(const ExperimentConfig& config, const RunSetting& options,
-                                    const ReplaySetting& setting,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes);
+// The replay may name the checkpoint to begin from. The exit code is 0 if all that was compared is
+// equal, or all values are finite, else 1; when the step is only recorded, it is 0. Error for more
+// than one process, a step that the run does not have, a damaged checkpoint, and another side with
+// a different program.
+std::unique_ptr<BaseRun> replay_run(const RunContext& context, const ReplaySetting& setting);
 
 }  // namespace tessera

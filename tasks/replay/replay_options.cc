@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/replay/replay_options.h"
 
-#include <cstdlib>
 #include <vector>
 
 #include <fmt/ranges.h>

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 #include "tasks/replay/recording.h"
 #include "tasks/run/run_setting.h"

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/devices/device.h"
+#include "core/runtime/comm/process_group.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -56,6 +59,16 @@ struct RunSetting {
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
   // make_run (tasks/run/modes/make_run.h).
   std::filesystem::path input_directory;
+};
+
+// What every run is made of, beside the options of its mode.
+struct RunContext {
+  const ExperimentConfig& config;
+  const RunSetting& setting;
+  // The devices of this process, by their numbers: setting.devices of them. They and the processes
+  // outlive the run.
+  const std::vector<Device*>& devices;
+  ProcessGroup& processes;
 };
 
 // One run of runexp in one of its modes. The constructor finds every error of the configuration;

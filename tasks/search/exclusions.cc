@@ -50,8 +50,8 @@ void Exclusions::add(const std::string& what, const std::string& where, int64_t 
   ++entry.layouts;
 }
 
-std::vector<Exclusions::Group> Exclusions::groups() const {
-  std::vector<Group> list;
+std::vector<LeftOut> Exclusions::groups() const {
+  std::vector<LeftOut> list;
   for (const auto& [reason, layouts] : others_) list.push_back({layouts, reason});
   for (const auto& [key, of] : sizes_) {
     const auto [size, included] = padded(key.size, of.parts);
@@ -66,7 +66,7 @@ std::vector<Exclusions::Group> Exclusions::groups() const {
     if (included.size() < of.parts.size()) text += " among " + parts_text(included);
     list.push_back({of.layouts, std::move(text)});
   }
-  std::ranges::stable_sort(list, std::greater<>(), &Group::layouts);
+  std::ranges::stable_sort(list, std::greater<>(), &LeftOut::count);
   return list;
 }
 

@@ -13,6 +13,12 @@
 
 namespace tessera {
 
+// How many layouts or candidates are left out for a reason.
+struct LeftOut {
+  int64_t count = 0;
+  std::string reason;
+};
+
 class Exclusions {
  public:
   // A mesh of a layout, which may be left out.
@@ -24,13 +30,9 @@ class Exclusions {
   // A layout that is left out for another reason.
   void add(const std::string& reason) { ++others_[reason]; }
 
-  // Layouts that are left out for the same reason; if it is a size, with a size that lets some of
-  // them in.
-  struct Group {
-    int64_t layouts = 0;
-    std::string text;
-  };
-  std::vector<Group> groups() const;  // Large ones first.
+  // Layouts by reason, large groups first. Where it is a size, the reason names a size that lets
+  // some of them in.
+  std::vector<LeftOut> groups() const;
 
  private:
   struct Size {

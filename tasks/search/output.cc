@@ -2,7 +2,7 @@
 #include "tasks/search/output.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -10,7 +10,6 @@
 #include "core/base/shell_command.h"
 #include "core/base/wrapped.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {
@@ -111,12 +110,12 @@ std::string counts_text(const SearchResult& result, const SearchOptions& options
 }
 
 // A line for each reason, with the count before it.
-std::string reasons_text(std::string_view heading, const std::vector<RefusalGroup>& groups) {
+std::string reasons_text(std::string_view heading, const std::vector<LeftOut>& groups) {
   if (groups.empty()) return "";
   std::string text = fmt::format("\n{}\n", heading);
   for (size_t i = 0; i < std::min(groups.size(), kMostRefusals); ++i) {
     const std::string count = fmt::format("  {:>6} × ", groups[i].count);
-    text += count + wrapped(groups[i].example, 11).substr(11);
+    text += count + wrapped(groups[i].reason, 11).substr(11);
   }
   if (groups.size() > kMostRefusals)
     text += fmt::format("  and {} other reasons\n", groups.size() - kMostRefusals);
@@ -124,10 +123,7 @@ std::string reasons_text(std::string_view heading, const std::vector<RefusalGrou
 }
 
 std::string refusals_text(const SearchResult& result) {
-  std::vector<RefusalGroup> excluded;
-  for (const Exclusions::Group& group : result.exclusions.groups())
-    excluded.push_back({group.layouts, group.text});
-  return reasons_text("layouts that are excluded", excluded) +
+  return reasons_text("layouts that are excluded", result.exclusions.groups()) +
          reasons_text("refused", refusal_groups(result));
 }
 
@@ -163,17 +159,17 @@ SearchCounts counts_of(const SearchResult& result, const SearchOptions& options)
   return counts;
 }
 
-std::vector<RefusalGroup> refusal_groups(const SearchResult& result) {
-  std::map<std::string, RefusalGroup> groups;
+std::vector<LeftOut> refusal_groups(const SearchResult& result) {
+  std::map<std::string, LeftOut> groups;
   const auto add = [&groups](const std::string& text, int64_t count) {
-    const auto [group, added] = groups.try_emplace(without_digits(text), RefusalGroup{0, text});
+    const auto [group, added] = groups.try_emplace(without_digits(text), LeftOut{0, text});
     group->second.count += count;
   };
   for (const PlannedCandidate& one : result.candidates)
     if (!one.is_planned()) add(one.refusal, 1);
-  std::vector<RefusalGroup> list;
+  std::vector<LeftOut> list;
   for (auto& [unused, group] : groups) list.push_back(std::move(group));
-  std::ranges::stable_sort(list, std::greater<>(), &RefusalGroup::count);
+  std::ranges::stable_sort(list, std::greater<>(), &LeftOut::count);
   return list;
 }
 
@@ -187,9 +183,9 @@ std::string nothing_fits(const SearchResult& result, const SearchOptions& option
           ? ""
           : fmt::format(" among those looked at in {:.0f} s (--search_seconds)", options.seconds);
   if (least == nullptr) {
-    const std::vector<RefusalGroup> groups = refusal_groups(result);
+    const std::vector<LeftOut> groups = refusal_groups(result);
     return fmt::format("--search: no candidate can be planned{}",
-                       groups.empty() ? "" : "; most often: " + groups.front().example);
+                       groups.empty() ? "" : "; most often: " + groups.front().reason);
   }
   return fmt::format(
       "--search: no candidate{} fits {} of {}; the nearest, {} on {} devices, needs {}; give more "
@@ -236,11 +232,11 @@ std::string search_json(const SearchResult& result, const SearchOptions& options
                         SettingStyle style) {
   const SearchCounts counts = counts_of(result, options);
   const RecipePlan& recipe = result.recipe;
-  const auto refusal_json = [](const RefusalGroup& group) {
-    return JsonLine().add("count", group.count).add("example", group.example).text();
+  const auto refusal_json = [](const LeftOut& group) {
+    return JsonLine().add("count", group.count).add("example", group.reason).text();
   };
-  const auto excluded_json = [](const Exclusions::Group& group) {
-    return JsonLine().add("layouts", group.layouts).add("reason", group.text).text();
+  const auto excluded_json = [](const LeftOut& group) {
+    return JsonLine().add("layouts", group.count).add("reason", group.reason).text();
   };
   JsonLine json;
   json.add("goal", enum_name(options.goal))

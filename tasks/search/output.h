@@ -3,7 +3,6 @@
 // refusals, counts; search.json; and a drawing of time against memory.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -37,11 +36,7 @@ struct SearchCounts {
 };
 SearchCounts counts_of(const SearchResult& result, const SearchOptions& options);
 
-// Refusals that differ in numbers only, with the first as an example.
-struct RefusalGroup {
-  int64_t count = 0;
-  std::string example;
-};
-std::vector<RefusalGroup> refusal_groups(const SearchResult& result);
+// Refusals, large groups first. Those that differ in numbers only are one, with the first's reason.
+std::vector<LeftOut> refusal_groups(const SearchResult& result);
 
 }  // namespace tessera

@@ -5,12 +5,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
-#include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "layers/parameter.h"
 #include "tasks/task/config/experiment.h"

@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "tasks/planner/hardware/hardware.h"
-#include "tasks/planner/plan.h"
 #include "tasks/search/recipe.h"
 #include "tasks/search/space.h"
 

@@ -15,17 +15,16 @@
 #include "tasks/task/config/mesh_config.h"
 
 namespace tessera {
-void check_trial(const ExperimentConfig& config, const RunSetting& setting,
-                 const std::vector<Device*>& devices, ProcessGroup& processes,
-                 TrialRecord* record) {
-  if (setting.devices > 0) make_mesh(config.mesh, setting.devices);
+void check_trial(const RunContext& context, TrialRecord* record) {
+  const RunSetting& setting = context.setting;
+  if (setting.devices > 0) make_mesh(context.config.mesh, setting.devices);
   RunSetting plan = setting;
   plan.verbosity = Verbosity::kSilent;
   plan.devices = std::max<int64_t>(1, plan.devices);
-  plan_run(config, plan, {}, devices, processes);
+  plan_run({context.config, plan, context.devices, context.processes}, {});
   RunSetting only_compares = setting;
   only_compares.dry_run = true;
-  const std::string text = prepare_config(config, only_compares);
+  const std::string text = prepare_config(context.config, only_compares);
   const std::filesystem::path stored = setting.job_log_dir / "hparams.toml";
   if (setting.restart || !std::filesystem::exists(stored)) return;
   const LogEnd end = end_of_log(setting.job_log_dir);
@@ -38,15 +37,14 @@ void check_trial(const ExperimentConfig& config, const RunSetting& setting,
   }
 }
 
-std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunSetting& setting,
-                                        const std::vector<Device*>& devices,
-                                        ProcessGroup& processes) {
-  Session session(config,
+std::vector<std::string> logged_metrics(const RunContext& context) {
+  const RunSetting& setting = context.setting;
+  Session session(context.config,
                   {.run_directory = setting.job_log_dir,
                    .input_directory = setting.job_log_dir,
                    .devices = setting.devices > 0 ? setting.devices : 1,
                    .allocates = false},
-                  devices, processes);
+                  context.devices, context.processes);
   std::vector<std::string> names = session.evaluation().metric_names();
   names.emplace_back("loss");
   for (std::string& name :

@@ -6,25 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
 #include "tasks/sweep/trial_record.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
 // Error for whatever would make the run in setting.job_log_dir fail before its first step, except
 // missing data: a mesh that needs another number of devices than setting.devices (0: any), a model
-// that cannot be built on it, a directory with a run of another configuration. `devices`: one
-// device, which is asked about its kernels. Sets the state of the trial by the files of the run,
-// and its reason. It is complete if the run has done all steps of this configuration.
-void check_trial(const ExperimentConfig& config, const RunSetting& setting,
-                 const std::vector<Device*>& devices, ProcessGroup& processes, TrialRecord* record);
+// that cannot be built on it, a directory with a run of another configuration. One
+// device is enough, which is asked about its kernels. Sets the state of the trial by the files of
+// the run, and its reason. It is complete if the run has done all steps of this configuration.
+void check_trial(const RunContext& context, TrialRecord* record);
 
 // The keys of metrics.jsonl that a run writes: those of evaluation, then those of training.
-std::vector<std::string> logged_metrics(const ExperimentConfig& config, const RunSetting& setting,
-                                        const std::vector<Device*>& devices,
-                                        ProcessGroup& processes);
+std::vector<std::string> logged_metrics(const RunContext& context);
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 // number only. A second call of the same command therefore gives the same trials.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -10,7 +10,6 @@
 #include "core/compile/autodiff/autodiff.h"
 #include "core/graph/layer_pieces.h"
 #include "core/graph/trace.h"
-#include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <ranges>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -18,7 +17,7 @@
 #include "core/ops/repeat.h"
 #include "core/schedules/generators.h"
 #include "tasks/task/base_task.h"
-#include "tasks/task/microbatches.h"
+#include "tasks/task/output_sums.h"
 #include "tasks/task/pipeline_schedules.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 #include "tasks/task/output_sums.h"
 
 #include <ranges>
-#include <utility>
 
 #include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"

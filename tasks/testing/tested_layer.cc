@@ -2,7 +2,6 @@
 #include "tasks/testing/tested_layer.h"
 
 #include <cmath>
-#include <cstdio>
 #include <ranges>
 
 #include "core/base/error.h"
@@ -11,7 +10,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/fprop_scope.h"
 #include "layers/summaries.h"
 
 namespace tessera {

@@ -7,29 +7,16 @@ namespace tessera {
 namespace {
 
 struct RunOfMode {
-  const ExperimentConfig& config;
-  const RunSetting& setting;
-  const std::vector<Device*>& devices;
-  ProcessGroup& processes;
+  const RunContext& context;
 
   using Run = std::unique_ptr<BaseRun>;
-  Run operator()(const TrainOptions& o) {
-    return train_run(config, setting, o, devices, processes);
-  }
-  Run operator()(const EvalOptions& o) { return eval_run(config, setting, o, devices, processes); }
-  Run operator()(const DecodeOptions& o) {
-    return decode_run(config, setting, o, devices, processes);
-  }
-  Run operator()(const ScoringOptions& o) {
-    return score_run(config, setting, o, devices, processes);
-  }
-  Run operator()(const PlanOptions& o) { return plan_run(config, setting, o, devices, processes); }
-  Run operator()(const ImportOptions& o) {
-    return import_run(config, setting, o, devices, processes);
-  }
-  Run operator()(const ExportOptions& o) {
-    return export_run(config, setting, o, devices, processes);
-  }
+  Run operator()(const TrainOptions& o) { return train_run(context, o); }
+  Run operator()(const EvalOptions& o) { return eval_run(context, o); }
+  Run operator()(const DecodeOptions& o) { return decode_run(context, o); }
+  Run operator()(const ScoringOptions& o) { return score_run(context, o); }
+  Run operator()(const PlanOptions& o) { return plan_run(context, o); }
+  Run operator()(const ImportOptions& o) { return import_run(context, o); }
+  Run operator()(const ExportOptions& o) { return export_run(context, o); }
 };
 
 }  // namespace
@@ -37,7 +24,7 @@ struct RunOfMode {
 std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunWith& options,
                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
   return make_run(options, processes, [&](const RunSetting& setting) {
-    return std::visit(RunOfMode{config, setting, devices, processes}, options.mode);
+    return std::visit(RunOfMode{{config, setting, devices, processes}}, options.mode);
   });
 }
 

@@ -8,10 +8,8 @@
 
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
-#include "tasks/run/modes/decode_run.h"
-#include "tasks/run/modes/eval_run.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/modes/plan_run.h"
-#include "tasks/run/modes/score_run.h"
 #include "tasks/run/train/trainer.h"
 
 namespace tessera {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_updates.h"
-
+// The updates of several parameters: fuse_updates() of fuse.h.
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/keep_copies.h"
-
+// Copies of parameters in bf16: keep_copies() of fuse.h.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"

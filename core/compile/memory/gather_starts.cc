@@ -26,15 +26,11 @@ std::vector<Interval> busy_links(const std::vector<double>& begins,
   return busy;
 }
 
-// Removes from the end of `busy` the intervals that begin at `time` or later.
-void drop_from(std::vector<Interval>& busy, double time) {
-  while (!busy.empty() && busy.back().begin >= time) busy.pop_back();
-}
-
-// Returns when work of `seconds` on the links must begin to be done at `end`.
+// Returns when work of `seconds` on the links must begin to be done at `end`. Removes from the end
+// of `busy` the intervals that begin then or later.
 double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
   for (double begin = end;;) {
-    drop_from(busy, begin);
+    while (!busy.empty() && busy.back().begin >= begin) busy.pop_back();
     const double free =
         busy.empty() ? -std::numeric_limits<double>::infinity() : std::min(busy.back().end, begin);
     if (begin - free >= seconds) return begin - seconds;

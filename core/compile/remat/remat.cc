@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/compile/remat/joint_loop.h"
 #include "core/compile/remat/loop_body.h"
 #include "core/compile/rewrite.h"

@@ -8,7 +8,6 @@
 
 #include "core/compile/spmd/reshard_plan.h"
 #include "core/graph/op.h"
-#include "core/graph/typing.h"
 #include "core/ops/repeat.h"
 
 namespace tessera {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <ranges>
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"

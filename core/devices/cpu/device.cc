@@ -14,7 +14,6 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "core/devices/cpu/f64_kernels.h"
 #include "core/devices/cpu/processor.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/stream.h"

@@ -19,6 +19,11 @@ std::unique_ptr<Device> make_cpu_device(int threads);
 std::vector<std::unique_ptr<Device>> make_cpu_devices(int64_t count, int threads,
                                                       int local_rank = 0);
 
+// Makes the kernels of nodes with f64 elements, for which this folder has none: the reference
+// interpreter, which registers itself (core/devices/reference/device.cc).
+using F64KernelFactory = std::unique_ptr<Kernel> (*)(const Graph& graph, const Node& node);
+F64KernelFactory& f64_kernel_factory();
+
 // Allocates the one arena of a device: zeroed, in huge pages where the system gives them, each page
 // first touched by the thread that will use it (NUMA). Nullptr for more than available_memory():
 // with memory that the system promises but does not have, the process would be killed without an

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <string>
 
-#include "core/base/error.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/iteration_space.h"
 

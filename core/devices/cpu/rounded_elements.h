@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "core/base/random.h"
 #include "core/devices/cpu/shard_index_map.h"

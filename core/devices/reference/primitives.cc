@@ -6,10 +6,10 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "core/base/random.h"
 #include "core/ops/einsum.h"
@@ -132,10 +132,6 @@ std::vector<double> reduce(const ReferenceCall& call, double start, Combine comb
                    sum = combine(sum, x.values[static_cast<size_t>(at[1])]);
                  });
   return result;
-}
-
-std::vector<double> run_reduce_sum(const ReferenceCall& call) {
-  return reduce(call, 0.0, [](double a, double b) { return a + b; });
 }
 
 std::vector<double> run_reduce_max(const ReferenceCall& call) {
@@ -309,18 +305,6 @@ std::vector<double> moved_along(const ReferenceCall& call, int64_t shift, double
   return result;
 }
 
-std::vector<double> run_slice(const ReferenceCall& call) {
-  return moved_along(call, call.node.attributes.get(key::kBegin), 0.0);
-}
-
-std::vector<double> run_pad(const ReferenceCall& call) {
-  return moved_along(call, -call.node.attributes.get(key::kBefore), 0.0);
-}
-
-std::vector<double> run_shift_right(const ReferenceCall& call) {
-  return moved_along(call, -1, call.node.attributes.get(key::kFill));
-}
-
 std::vector<double> run_concat(const ReferenceCall& call) {
   const int64_t axis = call.type.find(call.node.attributes.get(key::kAxis));
   int64_t inner = 1;
@@ -340,10 +324,6 @@ std::vector<double> run_concat(const ReferenceCall& call) {
 
 std::vector<double> run_mask_to_owner(const ReferenceCall& call) {
   return call.node.attributes.get(key::kIsOwner) ? call.input(0).values : filled(call, 0.0);
-}
-
-std::vector<double> run_constant(const ReferenceCall& call) {
-  return filled(call, call.node.attributes.get(key::kValue));
 }
 
 std::vector<double> run_iota(const ReferenceCall& call) {
@@ -444,11 +424,13 @@ struct ReferenceOp {
   ReferenceFunction run;
 };
 
+using Call = const ReferenceCall&;
+
 const ReferenceOp kReferenceOps[] = {
     {&kScaleOp, run_scale},
     {&kCastOp, run_cast},
     {&kEinsumOp, run_einsum},
-    {&kReduceSumOp, run_reduce_sum},
+    {&kReduceSumOp, [](Call c) { return reduce(c, 0.0, std::plus<double>()); }},
     {&kReduceMaxOp, run_reduce_max},
     {&kGatherOp, run_gather},
     {&kScatterAddOp, run_scatter_add},
@@ -464,12 +446,12 @@ const ReferenceOp kReferenceOps[] = {
     {&kMergeAxesOp, run_view},
     {&kTransposeOp, run_aligned_copy},
     {&kBroadcastOp, run_aligned_copy},
-    {&kSliceOp, run_slice},
-    {&kPadOp, run_pad},
-    {&kShiftRightOp, run_shift_right},
+    {&kSliceOp, [](Call c) { return moved_along(c, c.node.attributes.get(key::kBegin), 0.0); }},
+    {&kPadOp, [](Call c) { return moved_along(c, -c.node.attributes.get(key::kBefore), 0.0); }},
+    {&kShiftRightOp, [](Call c) { return moved_along(c, -1, c.node.attributes.get(key::kFill)); }},
     {&kConcatOp, run_concat},
     {&kMaskToOwnerOp, run_mask_to_owner},
-    {&kConstantOp, run_constant},
+    {&kConstantOp, [](Call c) { return filled(c, c.node.attributes.get(key::kValue)); }},
     {&kIotaOp, run_iota},
     {&kCausalMaskOp, run_causal_mask},
     {&kOneHotOp, run_one_hot},

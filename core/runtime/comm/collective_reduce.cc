@@ -6,7 +6,6 @@
 // bitwise reproducible.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <utility>
 
 #include "core/base/error.h"

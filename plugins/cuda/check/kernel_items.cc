@@ -17,7 +17,6 @@
 
 #include "core/base/error.h"
 #include "core/check/bench_cases.h"
-#include "core/check/fused_cases.h"
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/compile/cost.h"

@@ -21,7 +21,6 @@
 #include "core/ops/attention.h"
 #include "core/ops/einsum.h"
 #include "core/ops/reshard.h"
-#include "tasks/planner/calibrate/calibration_cases.h"
 #include "tasks/planner/calibrate/fit.h"
 #include "tasks/planner/calibrate/kernel_timer.h"
 #include "tasks/planner/prices/roofline.h"

@@ -2,7 +2,6 @@
 #include "tasks/planner/calibrate/traced_launches.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/planner/hardware/hardware.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/ranges.h>

@@ -7,7 +7,7 @@
 #include "core/ops/attention.h"
 #include "tasks/planner/prices/attention_work.h"
 #include "tasks/planner/prices/launch_cost.h"
-#include "tasks/planner/prices/memory_price.h"
+#include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
 namespace {

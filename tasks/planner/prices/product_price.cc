@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "tasks/planner/prices/launch_cost.h"
 
 namespace tessera {
 namespace {
+
+// Kernels read more than their operands (halves of cache lines, partial sums): an estimate.
+constexpr double kTraffic = 1.1;
 
 double rounds_of(int64_t a, int64_t b) { return to_double((a + b - 1) / b); }
 
@@ -95,6 +100,23 @@ double product_seconds(const ProductSize& product, const Hardware& hardware) {
   const ProductSize large{8192, 8192, 8192, 1, product.input, DType::kBF16, product.fp8};
   const double of_large = large.flops() / reachable;
   return std::max(at_best, of_large * tile_work(product, hardware) / tile_work(large, hardware));
+}
+
+double reachable_bandwidth(const Hardware& hardware) {
+  return hardware.efficiency.copies / kTraffic * hardware.memory.bandwidth;
+}
+double reachable_bandwidth(const Hardware& hardware, double bytes) {
+  if (!hardware.memory.copies) return reachable_bandwidth(hardware);
+  // Measured with kernels, so that their traffic is part of it.
+  const std::vector<CopyPoint>& curve = *hardware.memory.copies;
+  const auto after = std::ranges::find_if(
+      curve, [&](const CopyPoint& point) { return to_double(point.bytes) >= bytes; });
+  if (after == curve.begin()) return curve.front().bandwidth;
+  if (after == curve.end()) return curve.back().bandwidth;
+  const CopyPoint &low = *std::prev(after), &high = *after;
+  const double part = std::log(bytes / to_double(low.bytes)) /
+                      std::log(to_double(high.bytes) / to_double(low.bytes));
+  return low.bandwidth * std::pow(high.bandwidth / low.bandwidth, part);
 }
 
 }  // namespace tessera

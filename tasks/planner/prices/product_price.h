@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time of a matrix product by its shape: from a GPU's tiles, from a measured curve of
-// efficiency, or at the same share of the peak for all shapes, as the hardware file says.
+// efficiency, or at the same share of the peak for all shapes, as the hardware file says. And the
+// bandwidth that kernels reach.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +29,10 @@ double reachable_flops(DType dtype, const Hardware& hardware);
 // all points, weighted by the inverse fourth power of their distance (Shepard, 1968) in the
 // logarithms of m, n and k.
 double share_on_curve(const ProductSize& product, const ProductCurve& curve);
+
+// Bandwidth in bytes per second that kernels reach if memory limits them: with large operands, and
+// with operands and results of so many bytes, by the measured curve of copies if there is one.
+double reachable_bandwidth(const Hardware& hardware);
+double reachable_bandwidth(const Hardware& hardware, double bytes);
 
 }  // namespace tessera

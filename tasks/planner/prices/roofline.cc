@@ -21,7 +21,6 @@
 #include "core/ops/reshard.h"
 #include "tasks/planner/prices/attention_price.h"
 #include "tasks/planner/prices/collective_price.h"
-#include "tasks/planner/prices/memory_price.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,6 @@
 // program.
 #pragma once
 
-#include <cstdint>
-
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"

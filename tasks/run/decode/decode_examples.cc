@@ -2,7 +2,6 @@
 #include "tasks/run/decode/decode_examples.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 #include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/decode/prompt_text.h"
 #include "tasks/run/session/batch_check.h"

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "tasks/run/decode/generation.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/base/terminal.h"
 #include "core/graph/text.h"
 #include "core/hparams/fields.h"
-#include "core/io/file.h"
 
 namespace tessera {
 

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
-#include <string>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
 #include "core/hparams/text.h"
-#include "core/hparams/tree.h"
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/tokenizers/make_tokenizer.h"

@@ -19,9 +19,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/devices/cpu/thread_pool.h"
 #include "core/io/file.h"
-#include "core/io/file_lock.h"
 #include "inputs/flat_tokens/text_input.h"
 #include "tasks/run/directory/run_config.h"
 

@@ -8,15 +8,12 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "core/io/file_lock.h"
 #include "core/io/json.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/log/run_log.h"

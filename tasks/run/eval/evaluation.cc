@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/run/eval/eval_dataset.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <ranges>
 #include <set>
 #include <span>

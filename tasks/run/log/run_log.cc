@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <string>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "core/hparams/fold_layers.h"
-#include "tasks/run/log/console.h"
 
 namespace tessera {
 namespace {

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/decode_run.h"
-
+// --mode=decode: reads prompts or documents, and prints or writes what the model continues.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,6 +12,7 @@
 #include "tasks/run/decode/decode_examples.h"
 #include "tasks/run/decode/decode_program.h"
 #include "tasks/run/decode/run_text.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/session/chosen_checkpoint.h"
 #include "tasks/task/model_pipeline.h"
 
@@ -24,28 +21,27 @@ namespace {
 
 class DecodeRun final : public BaseRun {
  public:
-  DecodeRun(const ExperimentConfig& config, const RunSetting& setting, const DecodeOptions& options,
-            const std::vector<Device*>& devices, ProcessGroup& processes)
-      : setting_(setting),
+  DecodeRun(const RunContext& context, const DecodeOptions& options)
+      : setting_(context.setting),
         options_(options),
-        processes_(processes),
-        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes,
-                 setting.job_log_dir),
+        processes_(context.processes),
+        session_(context.config, ModelSession::Purpose::kRunning, context.devices, setting_.devices,
+                 processes_, setting_.job_log_dir),
         p_(session_.task().decode()),
-        checkpoint_(setting, options.checkpoint, "decode with", processes),
-        console_(console_mode(setting, processes)) {
-    look_back_as_trained(config);
-    if (processes.is_first()) {
+        checkpoint_(setting_, options.checkpoint, "decode with", processes_),
+        console_(console_mode(setting_, processes_)) {
+    look_back_as_trained(context.config);
+    if (processes_.is_first()) {
       const bool is_ids = !options.prompt_ids.empty() && options.prompts.empty();
-      text_.emplace(config, setting, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
+      text_.emplace(context.config, setting_, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
                     "Give the prompt as token ids: --prompt_ids='1 2 3'");
       if (has_prompts()) {
         take_prompts();
       } else {
-        read_datasets(config);
+        read_datasets(context.config);
       }
     }
-    compile(config);
+    compile(context.config);
   }
 
   int run() override {
@@ -193,10 +189,8 @@ class DecodeRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> decode_run(const ExperimentConfig& config, const RunSetting& setting,
-                                    const DecodeOptions& options,
-                                    const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<DecodeRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> decode_run(const RunContext& context, const DecodeOptions& options) {
+  return std::make_unique<DecodeRun>(context, options);
 }
 
 }  // namespace tessera

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/eval_run.h"
-
+// --mode=eval: CheckpointWatcher chooses the checkpoints, EvalRun scores each.
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <set>
 #include <string>
 #include <system_error>
@@ -24,6 +22,7 @@
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/eval/eval_output.h"
 #include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/shutdown/stop_signal.h"
 #include "tasks/run/train/loop_state.h"
@@ -155,23 +154,22 @@ using Next = CheckpointWatcher::Next;
 
 class EvalRun final : public BaseRun {
  public:
-  EvalRun(const ExperimentConfig& config, const RunSetting& setting, const EvalOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes)
-      : config_(config),
-        setting_(setting),
+  EvalRun(const RunContext& context, const EvalOptions& options)
+      : config_(context.config),
+        setting_(context.setting),
         options_(options),
-        devices_(devices),
-        processes_(processes),
-        out_(setting.job_log_dir),
-        store_(setting.job_log_dir / "checkpoints"),
-        watcher_(setting.job_log_dir, options.checkpoint, config.eval, scored_steps()),
-        console_(console_mode(setting, processes)) {
+        devices_(context.devices),
+        processes_(context.processes),
+        out_(setting_.job_log_dir),
+        store_(setting_.job_log_dir / "checkpoints"),
+        watcher_(setting_.job_log_dir, options.checkpoint, config_.eval, scored_steps()),
+        console_(console_mode(setting_, processes_)) {
     // Configuration errors are reported before the first score. A followed job may have saved
     // nothing yet, and its data may not exist yet.
     if (options.checkpoint.kind != CheckpointChoice::Kind::kFollow) {
       agreed_next([] { return false; });
       open_session();
-    } else if (processes.all_reduce_max(store_.steps().empty() ? 0 : 1, "what to score") > 0) {
+    } else if (processes_.all_reduce_max(store_.steps().empty() ? 0 : 1, "what to score") > 0) {
       open_session();
     }
   }
@@ -326,10 +324,8 @@ class EvalRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> eval_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const EvalOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes) {
-  return std::make_unique<EvalRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> eval_run(const RunContext& context, const EvalOptions& options) {
+  return std::make_unique<EvalRun>(context, options);
 }
 
 }  // namespace tessera

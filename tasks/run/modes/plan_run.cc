@@ -17,19 +17,19 @@ namespace fs = std::filesystem;
 
 class PlanRun final : public BaseRun {
  public:
-  PlanRun(const ExperimentConfig& config, const RunSetting& setting, const PlanOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes)
+  PlanRun(const RunContext& context, const PlanOptions& options)
       : options_(options),
-        writes_(processes.is_first() && !setting.dry_run),
-        session_(config,
-                 {.run_directory = setting.job_log_dir,
-                  .input_directory = setting.input_directory,
-                  .devices = setting.devices,
+        writes_(context.processes.is_first() && !context.setting.dry_run),
+        session_(context.config,
+                 {.run_directory = context.setting.job_log_dir,
+                  .input_directory = context.setting.input_directory,
+                  .devices = context.setting.devices,
                   .allocates = false,
-                  .on_stage = graph_dumper(options.dump_graph, setting.job_log_dir, processes),
+                  .on_stage = graph_dumper(options.dump_graph, context.setting.job_log_dir,
+                                           context.processes),
                   .launch_costs = options.launch_costs},
-                 devices, processes),
-        console_(console_mode(setting, processes)),
+                 context.devices, context.processes),
+        console_(console_mode(context.setting, context.processes)),
         output_(options) {
     require_metrics(session_);
   }
@@ -97,10 +97,8 @@ std::string PlanOutput::write_files(const Plan& plan) const {
   return "";
 }
 
-std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const PlanOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes) {
-  return std::make_unique<PlanRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> plan_run(const RunContext& context, const PlanOptions& options) {
+  return std::make_unique<PlanRun>(context, options);
 }
 
 }  // namespace tessera

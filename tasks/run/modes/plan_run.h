@@ -7,16 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "core/devices/device.h"
 #include "core/io/json.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/planner/plan.h"
 #include "tasks/run/directory/graph_drawing.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -48,9 +44,7 @@ class PlanOutput {
   std::optional<Json> earlier_;
 };
 
-// The arguments are those of train_run (tasks/run/train/trainer.h); one device is enough.
-std::unique_ptr<BaseRun> plan_run(const ExperimentConfig& config, const RunSetting& setting,
-                                  const PlanOptions& options, const std::vector<Device*>& devices,
-                                  ProcessGroup& processes);
+// One device is enough.
+std::unique_ptr<BaseRun> plan_run(const RunContext& context, const PlanOptions& options);
 
 }  // namespace tessera

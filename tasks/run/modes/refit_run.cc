@@ -5,17 +5,35 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/io/file.h"
-#include "tasks/planner/calibrate/refit.h"
+#include "core/runtime/executor/launch_type.h"
+#include "tasks/planner/calibrate/fit.h"
 #include "tasks/planner/calibrate/traced_launches.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
 
 namespace tessera {
 namespace {
+
+constexpr double kMilli = 1e-3;
+constexpr size_t kTitleBytes = 60;  // Longest title of a hardware file.
+
+struct MeasuredStep {
+  std::vector<MeasuredLaunch> launches;
+  std::string text;      // "2 traced steps".
+  double seconds = 0.0;  // The time of the step; 0: unknown.
+};
+
+struct Refit {
+  Hardware fitted;  // With the measured times of the launches.
+  // Says what was fitted: the figures and the predicted step time before and after.
+  std::string text;
+};
 
 // The steps of a trace, and what they say of the session that compiles the program.
 struct Trace {
@@ -47,28 +65,82 @@ MeasuredStep launches_in(const std::filesystem::path& file, const CompiledStep& 
           "measured launches"};
 }
 
+// "NVIDIA H100 SXM, fitted to c4.Spmd1B"
+std::string fitted_title(const Hardware& start, const std::string& experiment) {
+  const std::string title = fmt::format("{}, fitted to {}", start.title, experiment);
+  return title.size() <= kTitleBytes ? title : title.substr(0, kTitleBytes);
+}
+
+// Seconds.
+double predicted(const CompiledStep& step, Hardware hardware) {
+  // The trace has the launches of a step, not the host's work beside them.
+  hardware.host.reset();
+  return predict(step, hardware).step_seconds;
+}
+
+std::string fitted_text(const std::vector<FittedField>& fields, int64_t product_shapes) {
+  std::string text =
+      fmt::format("  {:<36} {:>12} {:>12}  {}\n", "fitted", "before", "after", "types");
+  for (const FittedField& field : fields)
+    text += fmt::format("  {:<36} {:>12.4g} {:>12.4g}  {}\n", field.name, field.before, field.after,
+                        field.types);
+  if (product_shapes > 0)
+    text += fmt::format("  {} shapes of products have their measured share\n", product_shapes);
+  return text;
+}
+
+// `start`: whose peaks are kept. `experiment` names the run.
+Refit refit(const Hardware& start, const CompiledStep& step, const MeasuredStep& measured,
+            const std::string& experiment) {
+  Refit result{start, fmt::format("{} of {} on {}; {} types of launches\n\n", measured.text,
+                                  experiment, step.mesh.text(), measured.launches.size())};
+  Hardware& fitted = result.fitted;
+  fitted.title = fitted_title(start, experiment);
+  fitted.launches.clear();
+  const std::vector<FittedField> fields = fit_hardware(fitted, measured.launches, step.mesh);
+  result.text += fitted_text(fields, add_product_points(fitted, measured.launches, step.mesh));
+  const double before = predicted(step, start), after = predicted(step, fitted);
+  for (const MeasuredLaunch& launch : measured.launches)
+    fitted.launches[launch_type(*launch.graph, *launch.node)] = launch.seconds;
+  const double with_launches = predicted(step, fitted);
+
+  // Without a measured step the launches are all that is known of it.
+  const bool has_step = measured.seconds > 0.0;
+  const double expected = has_step ? measured.seconds : with_launches;
+  result.text += fmt::format("\n  {:<36} {:>12}  {}\n", "step", "ms", "error");
+  if (has_step)
+    result.text += fmt::format("  {:<36} {:>12.3f}\n", "measured", measured.seconds / kMilli);
+  const auto add_row = [&](std::string_view name, double seconds) {
+    result.text += fmt::format("  {:<36} {:>12.3f}  {:+.1f} %\n", name, seconds / kMilli,
+                               100.0 * (seconds / expected - 1.0));
+  };
+  add_row("predicted before", before);
+  add_row("with the fitted file", after);
+  add_row("with launch costs, too", with_launches);
+  return result;
+}
+
 class RefitRun final : public BaseRun {
  public:
-  RefitRun(const ExperimentConfig& config, const RunSetting& setting, const RefitOptions& options,
-           const std::vector<Device*>& devices, ProcessGroup& processes)
+  RefitRun(const RunContext& context, const RefitOptions& options)
       : options_(options),
-        device_(devices.at(0)->description()),
-        console_(console_mode(setting, processes)) {
+        device_(context.devices.at(0)->description()),
+        console_(console_mode(context.setting, context.processes)) {
     SessionOptions planned{.run_directory = options.trace.parent_path(),
-                           .devices = setting.devices,
+                           .devices = context.setting.devices,
                            .allocates = false};
     std::optional<Trace> trace;
     if (!is_launches_file(options.trace)) {
       trace.emplace(options.trace);
-      planned.devices = std::max(setting.devices, trace->devices());
+      planned.devices = std::max(context.setting.devices, trace->devices());
       planned.communication = trace->overlaps ? Communication::kOverlapped : Communication::kInline;
     }
-    const Session session(config, planned, devices, processes);
+    const Session session(context.config, planned, context.devices, context.processes);
     const CompiledStep step = session.compiled_step();
     mesh_ = step.mesh.text();
-    result_ =
-        refit(options.hardware, step,
-              trace ? trace->measured(step) : launches_in(options.trace, step), setting.experiment);
+    result_ = refit(options.hardware, step,
+                    trace ? trace->measured(step) : launches_in(options.trace, step),
+                    context.setting.experiment);
   }
 
   int run() override {
@@ -93,10 +165,8 @@ class RefitRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const RefitOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes) {
-  return std::make_unique<RefitRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> refit_run(const RunContext& context, const RefitOptions& options) {
+  return std::make_unique<RefitRun>(context, options);
 }
 
 }  // namespace tessera

@@ -5,13 +5,9 @@
 
 #include <filesystem>
 #include <memory>
-#include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -25,11 +21,9 @@ inline bool is_launches_file(const std::filesystem::path& trace) {
   return trace.extension() == ".toml";
 }
 
-// `devices`: one of the kind that the measured run used, or a planned one. Errors of the
+// The device is one of the kind that the measured run used, or a planned one. Errors of the
 // constructor: the trace is damaged or of another program. run() writes kFittedHardwareFile and
 // prints what was fitted, and the predicted step time before and after beside the measured.
-std::unique_ptr<BaseRun> refit_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const RefitOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes);
+std::unique_ptr<BaseRun> refit_run(const RunContext& context, const RefitOptions& options);
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/score_run.h"
-
+// --mode=score: reads a file of requests, and writes a line of scores for each.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,10 +14,10 @@
 #include "core/base/seconds.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "inputs/checked_input.h"
 #include "inputs/score_requests.h"
 #include "tasks/run/decode/run_text.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/score/request_scorer.h"
 #include "tasks/run/session/chosen_checkpoint.h"
 #include "tasks/run/shutdown/stop_signal.h"
@@ -73,24 +72,23 @@ std::vector<ScoreRequest> unpacked(const std::string& message) {
 
 class ScoreRun final : public BaseRun {
  public:
-  ScoreRun(const ExperimentConfig& config, const RunSetting& setting, const ScoringOptions& options,
-           const std::vector<Device*>& devices, ProcessGroup& processes)
-      : setting_(setting),
+  ScoreRun(const RunContext& context, const ScoringOptions& options)
+      : setting_(context.setting),
         options_(options),
-        processes_(processes),
-        session_(config, ModelSession::Purpose::kRunning, devices, setting.devices, processes,
-                 setting.job_log_dir),
-        checkpoint_(setting, options.checkpoint, "score with", processes),
-        console_(console_mode(setting, processes)) {
-    read_requests(config);
+        processes_(context.processes),
+        session_(context.config, ModelSession::Purpose::kRunning, context.devices, setting_.devices,
+                 processes_, setting_.job_log_dir),
+        checkpoint_(setting_, options.checkpoint, "score with", processes_),
+        console_(console_mode(setting_, processes_)) {
+    read_requests(context.config);
     const ErrorContext where("input");
-    const std::unique_ptr<BaseInput> input = make_input(config.input);
+    const std::unique_ptr<BaseInput> input = make_input(context.config.input);
     scorer_.emplace(session_, requests_,
-                    ScorerOptions{.devices = setting.devices,
+                    ScorerOptions{.devices = setting_.devices,
                                   .max_length = sequence_length(*input),
                                   .batch_tokens = batch_tokens(*input)});
     session_.executor().allocate();
-    checkpoint_.restore(session_, config, console_);
+    checkpoint_.restore(session_, context.config, console_);
   }
 
   int run() override {
@@ -191,10 +189,8 @@ class ScoreRun final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> score_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const ScoringOptions& options,
-                                   const std::vector<Device*>& devices, ProcessGroup& processes) {
-  return std::make_unique<ScoreRun>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoringOptions& options) {
+  return std::make_unique<ScoreRun>(context, options);
 }
 
 }  // namespace tessera

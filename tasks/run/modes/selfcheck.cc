@@ -5,12 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
 #include "core/base/seconds.h"
 #include "core/check/op_cases.h"
 #include "core/graph/mesh.h"

@@ -11,10 +11,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/error.h"
 #include "core/base/message.h"
 #include "core/devices/reference/interpreter.h"
 #include "core/graph/op.h"
+#include "core/runtime/executor/inspected_device.h"
 #include "tasks/run/observe/value_range.h"
 
 namespace tessera {

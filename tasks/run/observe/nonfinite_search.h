@@ -3,7 +3,6 @@
 // (docs/replay.md, "Where is the NaN?").
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,7 +11,6 @@
 
 #include "core/runtime/comm/process_group.h"
 #include "core/runtime/executor/executor.h"
-#include "core/runtime/executor/inspected_device.h"
 #include "tasks/run/observe/launch_list.h"
 
 namespace tessera {

@@ -16,7 +16,6 @@
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 #include "tasks/run/log/console.h"
 #include "tasks/run/report/page.h"
 #include "tasks/run/report/run_report.h"

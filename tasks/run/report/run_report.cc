@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/io/json.h"
-#include "core/io/json_list.h"
 
 namespace tessera {
 namespace {

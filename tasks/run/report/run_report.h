@@ -3,7 +3,6 @@
 // made of a run that is going on, was interrupted or is finished.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

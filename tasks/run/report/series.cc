@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 
 namespace tessera {
 namespace {

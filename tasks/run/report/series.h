@@ -28,8 +28,6 @@ class Series {
   // not finite takes part in no mean; a point of such values alone is a gap.
   void add(int64_t step, double value);
   const std::vector<SeriesPoint>& points() const { return points_; }
-  // Values of each point except the last, which may have fewer.
-  int64_t values_per_point() const { return values_per_point_; }
 
   // {"s": [steps], "m": [means]}, and with merged values {"l": [least], "h": [most]}. Six digits;
   // null for a gap.
@@ -37,7 +35,7 @@ class Series {
 
  private:
   std::vector<SeriesPoint> points_;
-  int64_t values_per_point_ = 1;
+  int64_t values_per_point_ = 1;  // In each point except the last, which may have fewer.
   int64_t values_in_last_ = 0;
 };
 

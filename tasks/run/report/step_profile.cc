@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -12,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/hparams/fold_layers.h"
-#include "core/io/json_list.h"
+#include "core/io/json.h"
 #include "tasks/planner/calibrate/run_trace.h"
 
 namespace tessera {

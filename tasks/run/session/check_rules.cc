@@ -4,16 +4,13 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/graph/layer_pieces.h"
-#include "core/graph/typing.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,6 @@
 #include <ranges>
 
 #include "core/base/error.h"
-#include "layers/parameter.h"
 #include "layers/summaries.h"
 #include "tasks/task/base_task.h"
 

@@ -2,9 +2,7 @@
 #include "tasks/run/session/model_state.h"
 
 #include <algorithm>
-#include <functional>
 #include <ranges>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +12,6 @@
 #include "core/devices/iteration_space.h"
 #include "core/devices/reference/array.h"
 #include "core/runtime/checkpoint/remapping.h"
-#include "layers/parameter.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/learner/learner.h"
 
@@ -66,14 +63,6 @@ void fill_shards(Executor& executor, std::string_view name, Fill fill) {
   }
 }
 
-void read_shards(Executor& executor, const Checkpoint& checkpoint, const std::string& path,
-                 const Buffer& buffer) {
-  checkpoint.expect(path, buffer.type.dtype, sizes_of(buffer.type.axes));
-  fill_shards(executor, buffer.name, [&](const Region& block, std::span<std::byte> bytes) {
-    checkpoint.read_block(path, block, bytes);
-  });
-}
-
 // Converts elements of one of the floating dtypes to another, rounding to nearest, some at a time:
 // a block may be most of the memory.
 void convert_floats(DType from_dtype, std::span<const std::byte> from, DType to_dtype,
@@ -99,21 +88,21 @@ bool converts(DType stored, const Buffer& buffer) {
   return buffer.kind == InputKind::kState && !is_average && stored != DType::kF64;
 }
 
-// Reads an array that the checkpoint has in another dtype, and converts it. False, without reading
-// anything, if it is not so.
-bool read_converted(Executor& executor, const Checkpoint& checkpoint, const std::string& path,
-                    const Buffer& buffer) {
+// Reads an array. Returns whether its values are converted from another dtype.
+bool read_array(Executor& executor, const Checkpoint& checkpoint, const std::string& path,
+                const Buffer& buffer) {
   const auto found = checkpoint.entries().find(path);
-  if (found == checkpoint.entries().end() || !converts(found->second.dtype, buffer)) return false;
-  const Type& type = buffer.type;
-  const DType stored = found->second.dtype;
-  checkpoint.expect(path, stored, sizes_of(type.axes));
+  const bool converted =
+      found != checkpoint.entries().end() && converts(found->second.dtype, buffer);
+  const DType kept = buffer.type.dtype, stored = converted ? found->second.dtype : kept;
+  checkpoint.expect(path, stored, sizes_of(buffer.type.axes));
   fill_shards(executor, buffer.name, [&](const Region& block, std::span<std::byte> bytes) {
+    if (!converted) return checkpoint.read_block(path, block, bytes);
     std::vector<std::byte> read(static_cast<size_t>(block.elements() * dtype_bytes(stored)));
     checkpoint.read_block(path, block, read);
-    convert_floats(stored, read, type.dtype, bytes);
+    convert_floats(stored, read, kept, bytes);
   });
-  return true;
+  return converted;
 }
 
 // Process 0 lists the checkpoints, newest first, so that all processes agree.
@@ -268,15 +257,9 @@ int64_t restore_state(Executor& executor, const ParameterTable& table,
                       const Checkpoint& checkpoint) {
   expect_known_weights(checkpoint, table);
   int64_t converted = 0;
-  for (const Buffer& buffer : executor.persistent()) {
-    if (!is_kept(buffer)) continue;
-    const std::string path = checkpoint_path(buffer);
-    if (read_converted(executor, checkpoint, path, buffer)) {
-      ++converted;
-    } else {
-      read_shards(executor, checkpoint, path, buffer);
-    }
-  }
+  for (const Buffer& buffer : executor.persistent())
+    if (is_kept(buffer))
+      converted += read_array(executor, checkpoint, checkpoint_path(buffer), buffer);
   return converted;
 }
 
@@ -294,9 +277,7 @@ LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
   for (const NameMatch& match : match_names(here, there, rules)) {
     const Buffer* const buffer = find_buffer(executor, match.destination);
     CHECK(buffer != nullptr, "no program reads {}", match.destination);
-    const std::string path = std::string(kParameters) + match.source;
-    if (!read_converted(executor, checkpoint, path, *buffer))
-      read_shards(executor, checkpoint, path, *buffer);
+    read_array(executor, checkpoint, parameter_array_path(match.source), *buffer);
     loaded.taken.push_back(fmt::format("{} <- {}", match.destination, match.source));
     std::erase(loaded.left_out, match.source);
     std::erase(loaded.initial, match.destination);

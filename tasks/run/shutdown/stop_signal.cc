@@ -4,9 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
-#include <mutex>
+#include <optional>
 #include <utility>
 
 #include <fmt/core.h>

@@ -2,7 +2,6 @@
 #include "tasks/run/train/loop_state.h"
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 
 #include <fmt/format.h>

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/devices/device.h"
-#include "core/runtime/executor/executor.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "inputs/base_input.h"
 #include "inputs/prefetch.h"
@@ -30,7 +29,6 @@
 #include "tasks/run/run_setting.h"
 #include "tasks/run/session/model_session.h"
 #include "tasks/run/session/step_programs.h"
-#include "tasks/task/base_task.h"
 #include "tasks/task/config/experiment.h"
 
 namespace tessera {

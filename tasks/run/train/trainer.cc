@@ -44,31 +44,30 @@ constexpr int kDirectoryChanged = 1000;
 
 class Trainer final : public BaseRun {
  public:
-  Trainer(const ExperimentConfig& config, const RunSetting& setting, const TrainOptions& options,
-          const std::vector<Device*>& devices, ProcessGroup& processes)
-      : setting_(setting),
+  Trainer(const RunContext& context, const TrainOptions& options)
+      : setting_(context.setting),
         options_(options),
-        device_(*devices.at(0)),
-        processes_(processes),
-        directory_(setting.job_log_dir),
-        lock_(lock_run(setting, processes)),
-        hparams_toml_(prepare_run(config, setting, processes)),
-        guard_(guard_run(setting, lock_.get())),
-        search_(devices),
-        session_(config,
+        device_(*context.devices.at(0)),
+        processes_(context.processes),
+        directory_(setting_.job_log_dir),
+        lock_(lock_run(setting_, processes_)),
+        hparams_toml_(prepare_run(context.config, setting_, processes_)),
+        guard_(guard_run(setting_, lock_.get())),
+        search_(context.devices),
+        session_(context.config,
                  {.run_directory = directory_,
-                  .input_directory = setting.input_directory,
-                  .devices = setting.devices,
-                  .keeps_tokenizer = !setting.dry_run,
-                  .on_stage = graph_dumper(options.dump_graph, directory_, processes),
+                  .input_directory = setting_.input_directory,
+                  .devices = setting_.devices,
+                  .keeps_tokenizer = !setting_.dry_run,
+                  .on_stage = graph_dumper(options.dump_graph, directory_, processes_),
                   .inspects = options.inspect_interval_steps > 0,
                   .launch_costs = options.launch_costs},
-                 search_.in_order(), processes),
+                 search_.in_order(), processes_),
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
-                    devices_at_once(setting, processes)),
+                    devices_at_once(setting_, processes_)),
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
-        console_(console_mode(setting, processes)),
+        console_(console_mode(setting_, processes_)),
         runner_(session_, options.profile, files() / "trace.json.gz", console_, search_) {
     begin();
   }
@@ -465,10 +464,8 @@ class Trainer final : public BaseRun {
 
 }  // namespace
 
-std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const TrainOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes) {
-  return std::make_unique<Trainer>(config, setting, options, devices, processes);
+std::unique_ptr<BaseRun> train_run(const RunContext& context, const TrainOptions& options) {
+  return std::make_unique<Trainer>(context, options);
 }
 
 }  // namespace tessera

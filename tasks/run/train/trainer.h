@@ -7,14 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
-#include "core/devices/device.h"
-#include "core/runtime/comm/process_group.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/run/directory/graph_drawing.h"
 #include "tasks/run/run_setting.h"
-#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -28,16 +24,12 @@ struct TrainOptions {
   std::string note;  // What else to say of the model before the first step; or "".
 };
 
-// The devices are those of this process, in the order of their numbers: setting.devices of them.
-// They and the processes outlive the run. Only process 0 writes to the run's directory and to the
-// console. The exit code is 0 when done, or when any process of the run was stopped by SIGTERM or
-// Ctrl-C and the run was saved.
+// Only process 0 writes to the run's directory and to the console. The exit code is 0 when done, or
+// when any process of the run was stopped by SIGTERM or Ctrl-C and the run was saved.
 //
 // An Error from here is a wrong configuration, found before step 0 (exit code 2); one from
 // BaseRun::run is a failed run (exit code 1). With several processes the caller tells the others
 // (ProcessGroup::fail_together).
-std::unique_ptr<BaseRun> train_run(const ExperimentConfig& config, const RunSetting& setting,
-                                   const TrainOptions& options, const std::vector<Device*>& devices,
-                                   ProcessGroup& processes);
+std::unique_ptr<BaseRun> train_run(const RunContext& context, const TrainOptions& options);
 
 }  // namespace tessera

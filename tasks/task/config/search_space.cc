@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/config/search_space.h"
 
-#include <utility>
-
 #include "core/hparams/tree.h"
 
 namespace tessera {

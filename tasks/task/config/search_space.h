@@ -17,7 +17,6 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,8 +79,8 @@ struct Sweep {
   // 0: a grid, which is every combination of listed values. Otherwise this many trials, each with
   // one value drawn from every axis; of listed values, each with the same probability.
   int64_t num_trials = 0;
-  int64_t seed = 0;               // Seed of the drawn values.
-  std::string metric;             // By which trials are compared; empty: tasks/sweep/metric.h.
+  int64_t seed = 0;    // Seed of the drawn values.
+  std::string metric;  // By which trials are compared; empty: tasks/sweep/trial_record.h.
   std::optional<SweepGoal> goal;  // Unset: known from the metric.
 };
 

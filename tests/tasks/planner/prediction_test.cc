@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_products.h"
 #include "core/compile/spmd/lower.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
@@ -25,7 +24,7 @@
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/planner/plan.h"
-#include "tasks/planner/prices/memory_price.h"
+#include "tasks/planner/prices/roofline.h"
 #include "tasks/planner/text.h"
 #include "tasks/run/train/train_session.h"
 #include "tasks/task/config/experiment.h"

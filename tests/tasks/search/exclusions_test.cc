@@ -10,8 +10,8 @@ namespace {
 
 std::vector<std::string> texts_of(const Exclusions& exclusions) {
   std::vector<std::string> texts;
-  for (const Exclusions::Group& group : exclusions.groups())
-    texts.push_back(std::to_string(group.layouts) + " " + group.text);
+  for (const LeftOut& group : exclusions.groups())
+    texts.push_back(std::to_string(group.count) + " " + group.reason);
   return texts;
 }
 

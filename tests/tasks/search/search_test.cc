@@ -11,6 +11,7 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
 #include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
@@ -124,10 +125,10 @@ TEST_CASE("refusals that differ in numbers only are one group") {
   SearchResult result;
   for (const char* why : {"seq=128 by mdl=3", "seq=128 by mdl=5", "no such rule"})
     result.candidates.push_back({{.refusal = why}, {}});
-  const std::vector<RefusalGroup> groups = refusal_groups(result);
+  const std::vector<LeftOut> groups = refusal_groups(result);
   REQUIRE(groups.size() == 2);
-  REQUIRE((groups[0].count == 2 && groups[0].example == "seq=128 by mdl=3"));
-  REQUIRE((groups[1].count == 1 && groups[1].example == "no such rule"));
+  REQUIRE((groups[0].count == 2 && groups[0].reason == "seq=128 by mdl=3"));
+  REQUIRE((groups[1].count == 1 && groups[1].reason == "no such rule"));
 }
 
 TEST_CASE("where nothing fits, the message names what needs least memory") {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "core/devices/cpu/gemm/gemm.h"

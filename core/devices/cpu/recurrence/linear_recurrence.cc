@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of linear recurrences and their gradient: a thread computes whole heads of a batch
 // row, chunk by chunk, with the formulas of the decomposition (core/ops/linear_recurrence.cc).
-#include "core/ops/linear_recurrence.h"
-
-#include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "core/devices/cpu/recurrence/linear_recurrence.h"
-#include "core/devices/cpu/registry.h"
+
+#include <cmath>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/devices/cpu/recurrence/linear_recurrence.cc"

@@ -153,11 +153,10 @@ TEST_CASE("a replay finds whether a step has values that are not finite, and cha
     options.verbosity = Verbosity::kSilent;
     ProcessGroup alone;
     const TinyDevices devices;
-    return replay_run(config, options,
+    return replay_run({config, options, devices.in_order(), alone},
                       {.replay = {.step = step,
                                   .checkpoint = {CheckpointChoice::Kind::kStep, 0},
-                                  .finds_nonfinite = true}},
-                      devices.in_order(), alone)
+                                  .finds_nonfinite = true}})
         ->run();
   };
   REQUIRE(replayed(kBadStep) == 1);

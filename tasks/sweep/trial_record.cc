@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/sweep/metric.h"
+#include "tasks/sweep/trial_record.h"
 
 #include <algorithm>
 #include <array>
