@@ -22,6 +22,7 @@ std::unique_ptr<Command> eval_command();
 std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> import_command();
 std::unique_ptr<Command> list_command();
+std::unique_ptr<Command> merge_command();
 std::unique_ptr<Command> new_command();
 std::unique_ptr<Command> plan_command();
 std::unique_ptr<Command> refit_command();

@@ -3,24 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/compile/computation.h"
 #include "core/io/file.h"
-#include "core/runtime/checkpoint/checkpoint_store.h"
-#include "inputs/checked_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/run/directory/run_config.h"
-#include "tasks/run/directory/run_directory.h"
-#include "tasks/run/directory/run_guard.h"
-#include "tasks/run/session/model_session.h"
-#include "tasks/run/session/model_state.h"
-#include "tasks/run/train/loop_state.h"
+#include "tasks/run/modes/first_step.h"
 
 namespace tessera {
 namespace {
@@ -100,24 +94,6 @@ void read_tensor(const HfFiles& files, const HfTensor& tensor, const ParameterTa
   }
 }
 
-// The weights and learner state of a training run that reads no batch.
-class ImportSession final : public ModelSession {
- public:
-  ImportSession(const ExperimentConfig& config, const RunSetting& setting,
-                const std::vector<Device*>& devices, ProcessGroup& processes)
-      : ModelSession(config, Purpose::kRunning, devices, setting.devices, processes) {
-    const Graph graph =
-        task_->train_graph({mesh_, rules_, global_specification(*make_input(config.input))});
-    computation_ = Computation(graph).record();
-    add_program(graph);
-    executor_.allocate();
-  }
-  const std::string& computation() const { return computation_; }
-
- private:
-  std::string computation_;
-};
-
 class Import final : public BaseRun {
  public:
   Import(const RunContext& context, const ImportOptions& options)
@@ -128,22 +104,14 @@ class Import final : public BaseRun {
         files_(options.input),
         tensors_(checked_tensors(context.config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
-    lock_ = lock_run(setting_, processes_);
-    if (processes_.is_first()) check_not_begun();
-    hparams_toml_ = prepare_run(context.config, setting_, processes_);
-    guard_ = guard_run(setting_, lock_.get());
-    session_ =
-        std::make_unique<ImportSession>(context.config, setting_, context.devices, processes_);
+    first_step_.emplace(context, "import into");
   }
 
   int run() override {
     if (setting_.dry_run) return said("can be imported as");
-    Executor& executor = session_->executor();
-    const ParameterTable& table = session_->task().model().parameters();
-    clear_state(executor);
-    read_hf_weights(files_, tensors_, table, executor);
-    start_averages(executor, table);
-    save();
+    first_step_->save([&](Executor& executor, const ParameterTable& table) {
+      read_hf_weights(files_, tensors_, table, executor);
+    });
     if (processes_.is_first()) {
       keep_hf_config(setting_.job_log_dir, without_quantization(files_.config_json()));
       keep_tokenizer();
@@ -200,40 +168,13 @@ class Import final : public BaseRun {
     }
   }
 
-  void check_not_begun() const {
-    const CheckpointStore store(setting_.job_log_dir / "checkpoints");
-    const std::vector<int64_t> steps = store.steps();
-    const bool has_steps = std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s > 0; });
-    if (has_steps || run_has_begun(setting_.job_log_dir))
-      fail(
-          "{} contains a run that has started{}; import into a new --job_log_dir, or set that run "
-          "aside with --restart",
-          setting_.job_log_dir.string(),
-          has_steps ? fmt::format(" (step {})", steps.back()) : std::string());
-  }
-
-  void save() {
-    CheckpointInfo info{
-        .step = 0, .seed = static_cast<uint64_t>(session_->train().seed), .hparams = hparams_toml_};
-    put_loop_state({.mesh = session_->mesh().text(),
-                    .code = setting_.code,
-                    .computation = session_->computation()},
-                   &info);
-    guard_->expect_in_place();
-    CheckpointStore(guard_->held() / "checkpoints")
-        .add(info, checkpoint_arrays(session_->executor()), processes_);
-  }
-
   RunSetting setting_;
   ImportOptions options_;
   ProcessGroup& processes_;
   Console console_;
   HfFiles files_;
   std::vector<HfTensor> tensors_;
-  std::unique_ptr<RunLock> lock_;
-  std::string hparams_toml_;
-  std::unique_ptr<RunGuard> guard_;  // Null in a dry run.
-  std::unique_ptr<ImportSession> session_;
+  std::optional<FirstStep> first_step_;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct RunOfMode {
   Run operator()(const PlanOptions& o) { return plan_run(context, o); }
   Run operator()(const ImportOptions& o) { return import_run(context, o); }
   Run operator()(const ExportOptions& o) { return export_run(context, o); }
+  Run operator()(const MergeOptions& o) { return merge_run(context, o); }
 };
 
 }  // namespace

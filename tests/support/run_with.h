@@ -9,13 +9,14 @@
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/merge_run.h"
 #include "tasks/run/modes/plan_run.h"
 #include "tasks/run/train/trainer.h"
 
 namespace tessera {
 
 using ModeOptions = std::variant<TrainOptions, EvalOptions, DecodeOptions, ScoringOptions,
-                                 PlanOptions, ImportOptions, ExportOptions>;
+                                 PlanOptions, ImportOptions, ExportOptions, MergeOptions>;
 
 struct RunWith : RunSetting {
   ModeOptions mode = TrainOptions{};

@@ -105,6 +105,40 @@ bool read_array(Executor& executor, const Checkpoint& checkpoint, const std::str
   return converted;
 }
 
+// Calls visit(part, its first byte in the block, its bytes) for parts of a block along its first
+// axis, which are small enough to be held several times: a block may be most of the memory.
+template <typename Visit>
+void for_each_part(const Region& block, int64_t element_bytes, const Visit& visit) {
+  constexpr int64_t kMostElements = int64_t{1} << 20;
+  const int64_t rows = block.shape.empty() ? 1 : block.shape.front();
+  const int64_t of_row = rows > 0 ? block.elements() / rows : 0;
+  const int64_t at_once = std::max<int64_t>(1, of_row > 0 ? kMostElements / of_row : 1);
+  for (int64_t row = 0; row < rows; row += at_once) {
+    Region part = block;
+    const int64_t count = std::min(at_once, rows - row);
+    if (!block.shape.empty()) {
+      part.origin.front() += row;
+      part.shape.front() = count;
+    }
+    visit(part, static_cast<size_t>(row * of_row * element_bytes),
+          static_cast<size_t>(count * of_row * element_bytes));
+  }
+}
+
+void average_part(const std::vector<Checkpoint>& checkpoints, const std::vector<double>& shares,
+                  const std::string& path, DType dtype, const Region& part,
+                  std::span<std::byte> bytes) {
+  const auto elements = static_cast<size_t>(part.elements());
+  std::vector<double> sums(elements, 0.0), values(elements);
+  std::vector<std::byte> read(bytes.size());
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    checkpoints[i].read_block(path, part, read);
+    decode_values(dtype, read.data(), values);
+    for (size_t j = 0; j < elements; ++j) sums[j] += shares[i] * values[j];
+  }
+  encode_values(dtype, sums, bytes.data());
+}
+
 // Process 0 lists the checkpoints, newest first, so that all processes agree.
 std::vector<int64_t> agreed_steps(const CheckpointStore& store, ProcessGroup& processes) {
   std::vector<int64_t> steps;
@@ -261,6 +295,26 @@ int64_t restore_state(Executor& executor, const ParameterTable& table,
     if (is_kept(buffer))
       converted += read_array(executor, checkpoint, checkpoint_path(buffer), buffer);
   return converted;
+}
+
+void average_weights(Executor& executor, const ParameterTable& table,
+                     const std::vector<Checkpoint>& checkpoints,
+                     const std::vector<double>& shares) {
+  CHECK(checkpoints.size() == shares.size());
+  for (const Checkpoint& checkpoint : checkpoints) expect_known_weights(checkpoint, table);
+  for (const Parameter& parameter : table.parameters()) {
+    const Buffer* const buffer = find_buffer(executor, parameter.path);
+    if (buffer == nullptr) continue;  // No program reads it.
+    const std::string path = parameter_array_path(parameter.path);
+    const DType dtype = buffer->type.dtype;
+    for (const Checkpoint& checkpoint : checkpoints)
+      checkpoint.expect(path, dtype, sizes_of(buffer->type.axes));
+    fill_shards(executor, parameter.path, [&](const Region& block, std::span<std::byte> bytes) {
+      for_each_part(block, dtype_bytes(dtype), [&](const Region& part, size_t begin, size_t size) {
+        average_part(checkpoints, shares, path, dtype, part, bytes.subspan(begin, size));
+      });
+    });
+  }
 }
 
 LoadedWeights load_weights(Executor& executor, const ParameterTable& table,

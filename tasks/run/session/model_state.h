@@ -56,6 +56,12 @@ struct LoadedWeights {
 LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
                            const Checkpoint& checkpoint, const InitFrom& p);
 
+// Sets the weights to the average of several checkpoints: `shares` has one for each of them, with
+// the sum 1. The sums are in f64. Errors are those of restore_state(). Averages that a learner
+// keeps are not read.
+void average_weights(Executor& executor, const ParameterTable& table,
+                     const std::vector<Checkpoint>& checkpoints, const std::vector<double>& shares);
+
 // "a, b, c and 5 more"
 std::string few_names(const std::vector<std::string>& names);
 
