@@ -40,6 +40,7 @@ void add_small_attentions(std::vector<OpCase>& rows) {
   add(q, cross, {.mask = AttentionMask::kFull, .scale = 0.6}, false);
   add(q, grouped, {.scale = 0.6, .window = 3}, false);
   add(q, single, {.scale = 0.6, .logit_cap = 1.5, .window = 2}, false);
+  add(q, cross, {.scale = 0.6, .window = 3, .first_query = 2}, false);
   add("float[\"batch=1 seq=1 heads=1 head_dim=1\"]",
       "float[\"batch=1 key_seq=1 kv_heads=1 head_dim=1\"]", {}, false);
 }

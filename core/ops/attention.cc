@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/attention.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -61,18 +62,14 @@ void check_sequences(const InferContext& context) {
   const Axis& seq = context.inputs[kQuery].axis("seq");
   const Axis& key_seq = context.inputs[kKey].axis("key_seq");
   if (seq.split.empty() && key_seq.split.empty()) return;
-  if (const int64_t window = attention_window(context.attributes); window > 0)
-    refuse(context,
-           "attention in a window={} of a sequence that is split by {}: a ring does not skip keys; "
-           "leave seq whole, or exchange its split for one of the heads with rules of the role "
-           "attention",
-           window, fmt::join(seq.split, "*"));
   if (seq.split != key_seq.split || seq.size != key_seq.size)
     refuse(context, "{} has {}={}, {} has {}={}; split both the same way, or neither",
            context.names[kQuery], seq.text(), seq.size, context.names[kKey], key_seq.text(),
            key_seq.size);
   const int64_t devices = context.mesh.size_along(seq.split);
-  if (devices > 1 && context.attributes.get(key::kCausal) && seq.size % (2 * devices) != 0)
+  const bool is_ring = devices > 1 && context.attributes.get(key::kCausal) &&
+                       !sees_nearby_keys(context.attributes, key_seq.size);
+  if (is_ring && seq.size % (2 * devices) != 0)
     refuse(context,
            "causal attention cuts seq={} of {} into two chunks for each of the "
            "devices of {}={}; the nearest size that can be cut is {}",
@@ -82,6 +79,10 @@ void check_sequences(const InferContext& context) {
 
 void check_attention_operands(const InferContext& context) {
   check_query_key_value(context, "batch key_seq kv_heads head_dim");
+  const int64_t keys = context.inputs[kKey].axis("key_seq").size;
+  if (const int64_t first = first_query(context.attributes); first < 0 || first > keys)
+    refuse(context, "first_query={} is not among key_seq={} of {}", first, keys,
+           context.names[kKey]);
   check_sequences(context);
   if (!context.attributes.get(key::kSegments)) return;
   const Type& q = context.inputs[kQuery];
@@ -91,11 +92,18 @@ void check_attention_operands(const InferContext& context) {
   check_same_axes(context, kKeySegments, {q.axes[0], context.inputs[kKey].axes[1]});
 }
 
-// The share of the scores that a causal query sees: half, or less in a window.
-double causal_share(int64_t keys, int64_t window) {
-  if (window == 0 || window >= keys) return 0.5;
-  const auto all = static_cast<double>(keys), seen = static_cast<double>(window);
-  return seen / all * (1.0 - 0.5 * seen / all);
+// The scores that causal queries see. Up to the key at its position, counted as half, query i sees
+// i + first_query keys; without a window all of them, else those that query i - window does not.
+double causal_scores(int64_t queries, int64_t keys, const Attributes& attributes) {
+  const auto count = static_cast<double>(queries), most = static_cast<double>(keys);
+  // The integral of clamp(x, 0, most) up to x.
+  const auto integral = [&](double x) {
+    return x <= most ? 0.5 * std::max(x, 0.0) * std::max(x, 0.0) : most * (x - 0.5 * most);
+  };
+  const auto before = [&](double first) { return integral(first + count) - integral(first); };
+  const auto first = static_cast<double>(first_query(attributes));
+  const int64_t window = attention_window(attributes);
+  return before(first) - (window == 0 ? 0.0 : before(first - static_cast<double>(window)));
 }
 
 // Returns the FLOPs of `kProducts` matrix products over the scores that are seen.
@@ -103,11 +111,13 @@ double causal_share(int64_t keys, int64_t window) {
 template <int kProducts>
 double score_flops(const Graph& graph, const Node& node) {
   const Type& q = graph.type(node.inputs[kQuery]);
+  const int64_t queries = q.axis("seq").size;
   const int64_t keys = graph.type(node.inputs[kKey]).axis("key_seq").size;
-  const double share = node.attributes.get(key::kCausal)
-                           ? causal_share(keys, attention_window(node.attributes))
-                           : 1.0;
-  return kProducts * 2.0 * static_cast<double>(q.elements()) * static_cast<double>(keys) * share;
+  const double scores = node.attributes.get(key::kCausal)
+                            ? causal_scores(queries, keys, node.attributes)
+                            : static_cast<double>(queries) * static_cast<double>(keys);
+  return kProducts * 2.0 * static_cast<double>(q.elements() / std::max<int64_t>(queries, 1)) *
+         scores;
 }
 
 // Groups query heads by the key head they read.
@@ -138,18 +148,28 @@ Scores unmasked_scores(const Node& node, const Tensor& query, const Tensor& key)
   return scores;
 }
 
+Tensor later_by(const Tensor& position, int64_t distance) {
+  return add(position, constant(static_cast<double>(distance), DType::kI32));
+}
+
 // Whether a key is one of the `window` last ones up to the query's position.
 Tensor window_mask(const Tensor& query, const Tensor& key, int64_t window) {
-  return less(query, add(key, constant(static_cast<double>(window), DType::kI32)));
+  return less(query, later_by(key, window));
+}
+
+// The mask by positions of causal attention.
+Tensor position_mask(const Attributes& attributes, const Axis& seq, const Axis& key_seq) {
+  const int64_t first = first_query(attributes), window = attention_window(attributes);
+  const auto query = [&] { return first == 0 ? iota(seq) : later_by(iota(seq), first); };
+  Tensor mask = first == 0 ? causal_mask(seq, key_seq) : less_equal(iota(key_seq), query());
+  return window == 0 ? mask : logical_and(window_mask(query(), iota(key_seq), window), mask);
 }
 
 Scores scores_of(const Node& node, std::span<const Tensor> inputs) {
   Scores scores = unmasked_scores(node, inputs[kQuery], inputs[kKey]);
   const Axis& seq = scores.values.type().axis("seq");
   const Axis& key_seq = scores.values.type().axis("key_seq");
-  if (node.attributes.get(key::kCausal)) scores.mask = causal_mask(seq, key_seq);
-  if (const int64_t window = attention_window(node.attributes); window > 0)
-    scores.mask = logical_and(window_mask(iota(seq), iota(key_seq), window), scores.mask);
+  if (node.attributes.get(key::kCausal)) scores.mask = position_mask(node.attributes, seq, key_seq);
   if (node.attributes.get(key::kSegments)) {
     const Tensor same = equal(inputs[kSegments], inputs[kKeySegments]);
     scores.mask = scores.mask ? logical_and(same, scores.mask) : same;
@@ -257,43 +277,6 @@ Tensors vjp_attention(const VjpContext& context) {
   return cotangents;
 }
 
-// The last operands of attention_sinks, after those of attention.
-struct SinkOperands {
-  explicit SinkOperands(size_t count) : out(count - 3), lse(count - 2), sinks(count - 1) {}
-  size_t out, lse, sinks;
-};
-
-Types infer_attention_sinks(const InferContext& context) {
-  refuse_partial(context);
-  const SinkOperands at(context.inputs.size());
-  check_axis_names(context, at.out, "batch seq heads head_dim");
-  const Type& out = context.inputs[at.out];
-  check_same_axes(context, at.lse, {out.axes[0], out.axes[2], out.axes[1]});
-  check_same_axes(context, at.sinks, {out.axes[2]});
-  check_dtypes_agree(context, at.lse, at.sinks);
-  return {out, context.inputs[at.lse]};
-}
-
-Tensors decompose_attention_sinks(const Node&, std::span<const Tensor> inputs) {
-  const SinkOperands at(inputs.size());
-  const Attended result = with_sinks({inputs[at.out], inputs[at.lse]}, inputs[at.sinks]);
-  return {result.out, result.lse};
-}
-
-// The cotangents of attention's operands go past the attention node, which gets none.
-Tensors vjp_attention_sinks(const VjpContext& context) {
-  const SinkOperands at(context.inputs.size());
-  const Tensor& cotangent = context.cotangents[0];
-  Tensors operands(context.inputs.begin(), context.inputs.begin() + static_cast<int64_t>(at.out));
-  operands.insert(operands.end(), {context.outputs[0], context.outputs[1], cotangent});
-  Tensors cotangents =
-      trace_node(kAttentionGradOp, operands, context.node.attributes, context.node.site);
-  cotangents.resize(context.inputs.size());
-  cotangents[at.sinks] =
-      sinks_gradient({context.outputs[0], context.outputs[1]}, cotangent, context.inputs[at.sinks]);
-  return cotangents;
-}
-
 enum : size_t { kCache, kRows, kUpdateStarts };
 enum : size_t { kStarts = 3 };  // Operand of cached_attention after query, key and value.
 
@@ -395,25 +378,26 @@ const Op kAttentionOp{{.name = "attention",
                        .vjp = vjp_attention,
                        .decomposition = decompose_attention,
                        .flops = score_flops<2>}};
-const Op kAttentionSinksOp{{.name = "attention_sinks",
-                            .op_class = OpClass::kOther,
-                            .infer = infer_attention_sinks,
-                            .vjp = vjp_attention_sinks,
-                            .decomposition = decompose_attention_sinks,
-                            .flops = no_flops}};
-
 int64_t attention_window(const Attributes& attributes) {
   return attributes.get_or(key::kWindow, 0);
 }
+int64_t first_query(const Attributes& attributes) { return attributes.get_or(key::kFirstQuery, 0); }
+
+bool sees_nearby_keys(const Attributes& attributes, int64_t keys) {
+  const int64_t window = attention_window(attributes);
+  return first_query(attributes) > 0 || (window > 0 && window < keys);
+}
 
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options) {
-  if (options.window > 0 && options.mask != AttentionMask::kCausal)
-    fail("attention in a window={} must be causal", options.window);
+  if ((options.window > 0 || options.first_query != 0) && options.mask != AttentionMask::kCausal)
+    fail("attention in a window={} with first_query={} must be causal", options.window,
+         options.first_query);
   Attributes attributes = {{key::kCausal, options.mask == AttentionMask::kCausal},
                            {key::kSegments, options.segment_ids.valid()},
                            {key::kScale, options.scale},
                            {key::kLogitCap, options.logit_cap}};
   if (options.window > 0) attributes.set(key::kWindow, options.window);
+  if (options.first_query != 0) attributes.set(key::kFirstQuery, options.first_query);
   Tensors operands = {q.tensor, k.tensor, v.tensor};
   if (trace_state().is_mesh_invariant && shares_heads_between_devices(q.tensor, k.tensor)) {
     AttentionOptions of_all = options;

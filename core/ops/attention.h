@@ -15,9 +15,12 @@ struct AttentionOptions {
   AttentionMask mask = AttentionMask::kCausal;
   double scale = 1.0;      // Multiplies q·k.
   double logit_cap = 0.0;  // If > 0: cap·tanh(score/cap).
-  // If > 0: a query attends to this many keys, its own and those before it (sliding window;
-  // Beltagy et al., 2020). Causal, and for whole sequences, only.
+  // If > 0: a query attends to this many keys, the one at its position and those before it (sliding
+  // window; Beltagy et al., 2020). Causal only.
   int64_t window = 0;
+  // The key at the position of query 0, at most key_seq. With a window of 2n + 1 and first_query n
+  // a query attends to n keys on both sides of its own. Causal only.
+  int64_t first_query = 0;
   Tensor segment_ids;      // i32["batch seq"]: attend only within equal ids; invalid: one segment.
   Tensor key_segment_ids;  // i32["batch key_seq"]; invalid: segment_ids renamed.
   Tensor sinks;  // ["heads"], split as those of q (core/ops/attention_sinks.h); invalid: none.
@@ -26,22 +29,27 @@ struct AttentionOptions {
 // q["batch seq heads head_dim"], k and v["batch key_seq kv_heads head_dim"] ->
 // ["batch seq heads head_dim"]. heads is a multiple of kv_heads: head h reads kv head
 // h / (heads/kv_heads) (grouped queries; Ainslie et al., 2023). The axes must have these names and
-// this order, else Error. Scores and softmax in f32. Causal: key index <= query index. A query that
-// may attend to no key gives 0.
+// this order, else Error. Scores and softmax in f32. Causal: key index <= query index +
+// first_query. A query that may attend to no key gives 0.
 //
 // seq and key_seq may be split alike, over devices that hold parts of each sequence. Then keys and
-// values are passed around these devices (ring attention; core/compile/spmd/ring_attention.h).
+// values are passed around these devices (ring attention; core/compile/spmd/ring_attention.h), or
+// those near a device's own are sent to it (core/compile/spmd/halo_attention.h).
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
 
 namespace key {
 // cached_attention is always causal and without segments.
 inline constexpr AttributeName<bool> kCausal{"causal"}, kSegments{"segments"};
 inline constexpr AttributeName<double> kScale{"scale"}, kLogitCap{"logit_cap"};
-inline constexpr AttributeName<int64_t> kWindow{"window"};  // Only nodes with a window have it.
+// Only nodes with a window, or where it is not 0, have these.
+inline constexpr AttributeName<int64_t> kWindow{"window"}, kFirstQuery{"first_query"};
 }  // namespace key
 extern const Op kAttentionOp, kAttentionGradOp, kAttentionSinksOp;
 // The window of an attention node of any kind; 0: none.
 int64_t attention_window(const Attributes& attributes);
+int64_t first_query(const Attributes& attributes);
+// Whether a query of a causal node sees a part of the keys before it, or later ones.
+bool sees_nearby_keys(const Attributes& attributes, int64_t keys);
 
 // The second result of attention and cached_attention, the logarithm of the softmax's denominator,
 // for a query that may attend to no key: exp(kEmptyLse - x) is 0 for any other such logarithm x.

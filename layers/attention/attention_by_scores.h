@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention that stores all its scores, for what the fused op (core/ops/attention.h) does not
-// compute: dropout of probabilities, biases of scores, and windows to both sides of a split
-// sequence.
+// compute: dropout of probabilities, biases of scores, and cross-attention of split sequences.
 #pragma once
 
 #include "core/ops/attention.h"

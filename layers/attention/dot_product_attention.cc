@@ -34,21 +34,12 @@ int64_t head_dim_of(const DotProductAttention::HParams& p) {
   return dims / heads;
 }
 
-// A window to both sides, with the op's causal windows: `after` queries that see nothing are put
-// before the others, which so see as many keys more, and keys that nothing sees after the others.
-Tensor attention_to_both_sides(const Tensor& q, const Tensor& k, const Tensor& v,
-                               AttentionOptions options) {
-  const int64_t length = q.size("seq"), after = options.window - 1;
-  const auto after_keys = [&](const Tensor& x) { return pad(x, "key_seq", 0, after); };
-  // Above 0, the id of what is added.
-  Tensor ids = constant(1.0, DType::kI32, {q.type().axis("batch"), q.type().axis("seq")});
-  if (options.segment_ids.valid()) ids = add(options.segment_ids, ids);
+// The op's window, to both sides of a query.
+AttentionOptions to_both_sides(AttentionOptions options) {
   options.mask = AttentionMask::kCausal;
-  options.window = 2 * after + 1;
-  options.segment_ids = pad(ids, "seq", after, 0);
-  options.key_segment_ids = after_keys(rename(ids, "seq", "key_seq"));
-  const Tensor all = attention(pad(q, "seq", after, 0), after_keys(k), after_keys(v), options);
-  return slice(all, "seq", after, after + length);
+  options.first_query = options.window - 1;
+  options.window += options.first_query;
+  return options;
 }
 
 // Repeats each key head of x["… kv_heads …"], so that as many devices as split the heads in
@@ -208,11 +199,9 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
   const Axis& seq = heads.query.type().axis("seq");
   const bool drops = p_.dropout_rate > 0 && FpropScope::current().mode() == Mode::kTrain;
   const bool sees_both_sides = options.window > 0 && !p_.causal;
-  const bool needs_scores =
-      drops || position_bias_ || ((sees_both_sides || p_.cross) && !seq.split.empty());
+  const bool needs_scores = drops || position_bias_ || (p_.cross && !seq.split.empty());
   if (!needs_scores)
-    return sees_both_sides ? attention_to_both_sides(heads.query, key, value, options)
-                           : attention(heads.query, key, value, options);
+    return attention(heads.query, key, value, sees_both_sides ? to_both_sides(options) : options);
   const Axis key_seq{"key_seq", key.size("key_seq"), {}};
   return attention_by_scores(heads.query, key, value,
                              {.scale = options.scale,

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/compile/spmd/halo_attention.h"
+#include "core/compile/spmd/ring.h"
 #include "core/graph/decomposition.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
@@ -21,7 +23,6 @@ namespace tessera {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-using Routes = std::vector<int64_t>;  // For each device of the ring: the device that it sends to.
 
 template <typename F>
 Tensors each(const Tensors& tensors, const F& f) {
@@ -44,69 +45,43 @@ Tensors chosen(const Tensor& condition, const Tensors& a, const Tensors& b) {
   return results;
 }
 
-// The devices that split a sequence, in its order.
-class Ring {
+// Reorders a sequence so that causal attention is equal work for all devices. Device d has chunks
+// 2d and 2d + 1, and then d and 2k - 1 - d, of which one is even and one odd.
+class Zigzag {
  public:
-  Ring(std::vector<std::string> mesh_axes, int64_t size, bool gradient)
-      : mesh_axes_(std::move(mesh_axes)), size_(size), gradient_(gradient) {
-    // A type with one element for each device: this device's element is its number in the ring.
-    const Type whole = make_type(DType::kI32, {{"ring", size, mesh_axes_}});
-    const Type local = make_type(DType::kI32, {{"ring", 1, {}}});
-    const Tensor number = trace_op(kIotaOp, {}, {{key::kType, local}, {key::kAnchor, whole}}, {});
-    number_ = reduce_sum(cast(number, DType::kF32), "ring");
-    is_even_ = equal(cast(cast(number_ * 0.5, DType::kI32), DType::kF32) * 2.0, number_);
-    for (int64_t i = 0; i < size; ++i) {
-      next_.push_back((i + 1) % size);
+  explicit Zigzag(const Ring& ring) : ring_(ring) {
+    const Tensor& number = ring.number();
+    is_even_ = equal(cast(cast(number * 0.5, DType::kI32), DType::kF32) * 2.0, number);
+    for (int64_t i = 0; i < ring.size(); ++i) {
       even_.push_back(owner(2 * i));
       odd_.push_back(owner(2 * i + 1));
     }
   }
 
-  int64_t size() const { return size_; }
-  // Returns whether the device whose keys this device has in this step is before it in the ring.
-  Tensor keys_are_earlier(int64_t step) const {
-    return less_equal(constant(static_cast<double>(step), DType::kF32), number_);
-  }
-  Tensors sent_on(const Tensors& tensors) const {
-    return each(tensors, [&](const Tensor& x) { return sent(x, next_); });
-  }
-
-  // Reorders so that causal attention is equal work for all devices. Device d has chunks 2d and 2d
-  // + 1 of the sequence, and then d and 2k - 1 - d, of which one is even and one odd.
   Tensor zigzag(const Tensor& x, std::string_view axis) const {
-    const Tensor even = sent(half(x, axis, 0), even_), odd = sent(half(x, axis, 1), odd_);
+    const Tensor even = ring_.sent(half(x, axis, 0), even_),
+                 odd = ring_.sent(half(x, axis, 1), odd_);
     return concat({where(is_even_, even, odd), where(is_even_, odd, even)}, axis);
   }
   Tensor contiguous(const Tensor& x, std::string_view axis) const {
     const Tensor low = half(x, axis, 0), high = half(x, axis, 1);
-    return concat({sent(where(is_even_, low, high), inverse(even_)),
-                   sent(where(is_even_, high, low), inverse(odd_))},
+    return concat({ring_.sent(where(is_even_, low, high), inverse(even_)),
+                   ring_.sent(where(is_even_, high, low), inverse(odd_))},
                   axis);
   }
 
  private:
-  int64_t owner(int64_t chunk) const { return std::min(chunk, 2 * size_ - 1 - chunk); }
-  static Routes inverse(const Routes& routes) {
-    Routes result(routes.size());
+  int64_t owner(int64_t chunk) const { return std::min(chunk, 2 * ring_.size() - 1 - chunk); }
+  static Ring::Routes inverse(const Ring::Routes& routes) {
+    Ring::Routes result(routes.size());
     for (size_t i = 0; i < routes.size(); ++i)
       result[static_cast<size_t>(routes[i])] = static_cast<int64_t>(i);
     return result;
   }
-  // Sends. The gradient sends keys again. Without the attribute `gradient` its permutes would be
-  // merged with equal ones of the forward pass, and every device would store the keys of all
-  // devices.
-  Tensor sent(const Tensor& x, const Routes& routes) const {
-    const Attributes attributes = {{key::kMeshAxes, mesh_axes_},
-                                   {key::kRoutes, routes},
-                                   {AttributeName<bool>{"gradient"}, gradient_}};
-    return trace_op(kPermuteOp, {x}, attributes, {});
-  }
 
-  std::vector<std::string> mesh_axes_;
-  int64_t size_;
-  bool gradient_;
-  Tensor number_, is_even_;
-  Routes next_, even_, odd_;
+  const Ring& ring_;
+  Tensor is_even_;
+  Ring::Routes even_, odd_;
 };
 
 // The result of attention to some of the keys.
@@ -140,11 +115,12 @@ Part part_if(const Tensor& condition, const Part& part) {
 // gradient out, lse and the cotangent; `keys` those along key_seq: keys, values, [segment ids].
 class RingAttention {
  public:
-  RingAttention(const Node& node, Ring ring)
+  RingAttention(const Node& node, const Ring& ring)
       : node_(node),
         causal_(node.attributes.get(key::kCausal)),
         segments_(node.attributes.get(key::kSegments)),
-        ring_(std::move(ring)) {}
+        ring_(ring),
+        order_(ring) {}
 
   Tensors run(std::span<const Tensor> operands) const {
     Tensors queries = {operands[0]}, keys = {operands[1], operands[2]};
@@ -158,16 +134,20 @@ class RingAttention {
 
  private:
   Tensors balanced(const Tensors& tensors, std::string_view axis) const {
-    return each(tensors, [&](const Tensor& x) { return causal_ ? ring_.zigzag(x, axis) : x; });
+    return each(tensors, [&](const Tensor& x) { return causal_ ? order_.zigzag(x, axis) : x; });
   }
   Tensor result(const Tensor& x, std::string_view axis, DType dtype) const {
     const Tensor rounded = as_dtype(x, dtype);
-    return causal_ ? ring_.contiguous(rounded, axis) : rounded;
+    return causal_ ? order_.contiguous(rounded, axis) : rounded;
+  }
+  Tensors sent_on(const Tensors& tensors) const {
+    return each(tensors, [&](const Tensor& x) { return ring_.sent_on(x, 1); });
   }
 
   Tensors local(const Tensors& queries, const Tensors& keys, bool causal) const {
     Attributes attributes = node_.attributes;
     attributes.set(key::kCausal, causal);
+    if (attributes.has(key::kWindow)) attributes.set(key::kWindow, 0);  // It hides no key.
     Tensors operands = {queries[0], keys[0], keys[1]};
     if (segments_) operands.insert(operands.end(), {queries[1], keys[2]});
     operands.insert(operands.end(), queries.begin() + (segments_ ? 2 : 1), queries.end());
@@ -185,12 +165,13 @@ class RingAttention {
   // half of all keys. `either`: the first halves if the keys are earlier, otherwise the second.
   struct CausalStep {
     CausalStep(const Ring& ring, int64_t step, const Tensors& queries, const Tensors& keys)
-        : earlier(ring.keys_are_earlier(step)),
+        : earlier(less_equal(constant(static_cast<double>(step), DType::kF32), ring.number())),
           later(logical_not(earlier)),
           late_queries(halves(queries, "seq", 1)),
           late_keys(halves(keys, "key_seq", 0)),
           either_queries(chosen(earlier, halves(queries, "seq", 0), late_queries)),
           either_keys(chosen(earlier, late_keys, halves(keys, "key_seq", 1))) {}
+    // Whether the device whose keys this device has in this step is before it in the ring.
     Tensor earlier, later;
     Tensors late_queries, late_keys, either_queries, either_keys;
   };
@@ -200,7 +181,7 @@ class RingAttention {
     Part low, high;
     if (causal_) low = half_of(all, 0), high = half_of(all, 1);
     for (int64_t i = 1; i < ring_.size(); ++i) {
-      keys = ring_.sent_on(keys);
+      keys = sent_on(keys);
       if (!causal_) {
         all = merged(all, attend(queries, keys));
         continue;
@@ -235,16 +216,16 @@ class RingAttention {
     Tensors sums = differentiate(queries, keys, causal_);
     Tensors travelling;
     for (int64_t i = 1; i < ring_.size(); ++i) {
-      keys = ring_.sent_on(keys);
+      keys = sent_on(keys);
       const Tensors parts = step_gradients(i, queries, keys);
       sums[0] = sums[0] + parts[0];
-      travelling = ring_.sent_on(travelling);
+      travelling = sent_on(travelling);
       if (travelling.empty())
         travelling = {parts[1], parts[2]};
       else
         travelling = {travelling[0] + parts[1], travelling[1] + parts[2]};
     }
-    travelling = ring_.sent_on(travelling);
+    travelling = sent_on(travelling);
     const DType dtype = queries[0].dtype();
     return {result(sums[0], "seq", dtype), result(sums[1] + travelling[0], "key_seq", dtype),
             result(sums[2] + travelling[1], "key_seq", dtype)};
@@ -252,7 +233,8 @@ class RingAttention {
 
   const Node& node_;
   bool causal_, segments_;
-  Ring ring_;
+  const Ring& ring_;
+  Zigzag order_;
 };
 
 }  // namespace
@@ -263,12 +245,14 @@ bool is_ring_attention(const Graph& graph, const Node& node, const Mesh& mesh) {
 }
 
 Graph ring_attention(const Graph& graph, const Node& node, const Mesh& mesh) {
-  const std::vector<std::string>& split = graph.type(node.inputs[0]).axis("seq").split;
   std::vector<Type> operands;
   for (const ValueId value : node.inputs) operands.push_back(local_type(graph.type(value), mesh));
   return traced_for(node, operands, {}, [&](std::span<const Tensor> inputs) {
-    const bool gradient = node.op == &kAttentionGradOp;
-    return RingAttention(node, Ring(split, mesh.size_along(split), gradient)).run(inputs);
+    const Ring ring(graph, node, mesh);
+    const int64_t keys = graph.type(node.inputs[1]).axis("key_seq").size;
+    const bool has_halo =
+        node.attributes.get(key::kCausal) && sees_nearby_keys(node.attributes, keys);
+    return has_halo ? halo_attention(node, ring, inputs) : RingAttention(node, ring).run(inputs);
   });
 }
 

@@ -49,23 +49,6 @@ std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vecto
   return strides;
 }
 
-void for_each_index(
-    const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
-    const std::function<void(int64_t position, const std::vector<int64_t>& offsets)>& visit) {
-  std::vector<int64_t> index(axes.size(), 0), offsets(strides.size(), 0);
-  const int64_t count = element_count(axes);
-  for (int64_t position = 0; position < count; ++position) {
-    visit(position, offsets);
-    for (size_t axis = axes.size(); axis-- > 0;) {
-      const bool wraps = ++index[axis] == axes[axis].size;
-      const int64_t step = wraps ? 1 - axes[axis].size : 1;
-      for (size_t i = 0; i < strides.size(); ++i) offsets[i] += step * strides[i][axis];
-      if (!wraps) break;
-      index[axis] = 0;
-    }
-  }
-}
-
 void encode_values(DType dtype, const std::vector<double>& values, std::byte* bytes) {
   with_element(dtype, [&](auto element) {
     using T = decltype(element);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,9 +25,22 @@ std::vector<int64_t> strides_along(const ReferenceArray& array, const std::vecto
 
 // Calls visit(position, offsets) for each index of `axes` in row-major order. `position` counts
 // from 0; offsets[i] is the dot product of the index and strides[i].
-void for_each_index(
-    const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
-    const std::function<void(int64_t position, const std::vector<int64_t>& offsets)>& visit);
+template <typename Visit>
+void for_each_index(const std::vector<Axis>& axes, const std::vector<std::vector<int64_t>>& strides,
+                    const Visit& visit) {
+  std::vector<int64_t> index(axes.size(), 0), offsets(strides.size(), 0);
+  const int64_t count = element_count(axes);
+  for (int64_t position = 0; position < count; ++position) {
+    visit(position, offsets);
+    for (size_t axis = axes.size(); axis-- > 0;) {
+      const bool wraps = ++index[axis] == axes[axis].size;
+      const int64_t step = wraps ? 1 - axes[axis].size : 1;
+      for (size_t i = 0; i < strides.size(); ++i) offsets[i] += step * strides[i][axis];
+      if (!wraps) break;
+      index[axis] = 0;
+    }
+  }
+}
 
 // Convert elements of an array from and to the bytes of a device's tensor. Floats are rounded to
 // the dtype; bools take one byte.

@@ -47,17 +47,15 @@ class ReferenceKernel final : public HostKernel {
 
   void run(const HostArgs& args) override {
     if (scratch_bytes() > 0) std::memset(args.scratch, 0x5a, static_cast<size_t>(scratch_bytes()));
-    ReferenceInputs inputs;
+    std::vector<ReferenceArray> inputs;
     for (size_t i = 0; i < args.inputs.size(); ++i) {
-      const GraphInput& input = single_.inputs()[i];
-      inputs[input.name] = decode_values(single_.type(input.value), args.inputs[i]);
+      const Type& type = single_.type(single_.inputs()[i].value);
+      inputs.push_back({type.axes, decode_values(type, args.inputs[i])});
     }
-    const auto outputs = evaluate(single_, inputs);
-    for (size_t i = 0; i < args.outputs.size(); ++i) {
-      const GraphOutput& output = single_.outputs()[i];
-      encode_values(single_.type(output.value).dtype, outputs.at(output.name).values,
+    const std::vector<ReferenceArray> outputs = is_copy_ ? std::move(inputs) : results_of(inputs);
+    for (size_t i = 0; i < args.outputs.size(); ++i)
+      encode_values(single_.type(single_.outputs()[i].value).dtype, outputs[i].values,
                     args.outputs[i]);
-    }
   }
 
   bool may_overwrite(int64_t output, int64_t input) const override {
@@ -67,6 +65,12 @@ class ReferenceKernel final : public HostKernel {
   }
 
  private:
+  std::vector<ReferenceArray> results_of(const std::vector<ReferenceArray>& inputs) const {
+    std::vector<const ReferenceArray*> operands;
+    for (const ReferenceArray& each : inputs) operands.push_back(&each);
+    return evaluate_node(single_, single_.nodes().front(), operands);
+  }
+
   ReferenceDeviceOptions options_;
   bool elementwise_;
   bool is_copy_ = false;

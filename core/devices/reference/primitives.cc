@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "core/base/random.h"
+#include "core/devices/iteration_space.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
@@ -34,17 +35,25 @@ std::vector<double> filled(const ReferenceCall& call, double value) {
 // Applies `formula` to aligned elements of all operands.
 template <typename Formula>
 std::vector<double> pointwise(const ReferenceCall& call, Formula formula) {
-  std::vector<std::vector<int64_t>> strides;
+  std::vector<Strides> strides;
   for (const ReferenceArray* operand : call.inputs)
     strides.push_back(strides_along(*operand, call.type.axes));
+  const IterationSpace space = collapse(sizes_of(call.type.axes), strides);
+  const int64_t count = space.sizes.empty() ? 1 : space.sizes.back();
   std::vector<double> result = filled(call, 0.0);
   std::vector<double> x(call.inputs.size());
-  for_each_index(call.type.axes, strides,
-                 [&](int64_t position, const std::vector<int64_t>& offsets) {
-                   for (size_t i = 0; i < x.size(); ++i)
-                     x[i] = call.inputs[i]->values[static_cast<size_t>(offsets[i])];
-                   result[static_cast<size_t>(position)] = formula(x.data());
-                 });
+  std::vector<const double*> from(x.size());
+  for (int64_t begin = 0; begin < std::ssize(result); begin += count) {
+    for (size_t i = 0; i < x.size(); ++i)
+      from[i] = call.inputs[i]->values.data() + space.offset(i, begin);
+    for (int64_t j = 0; j < count; ++j) {
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = *from[i];
+        if (!space.sizes.empty()) from[i] += space.operands[i].back();
+      }
+      result[static_cast<size_t>(begin + j)] = formula(x.data());
+    }
+  }
   return result;
 }
 

@@ -49,6 +49,7 @@ AttentionParameters parameters_of(const Graph& graph, const Node& node, size_t k
   p.pack = p.runs = 1;
   const int64_t window = attention_window(node.attributes);
   p.window = window > 0 && window < kNoWindow ? static_cast<int>(window) : kNoWindow;
+  p.first_query = static_cast<int>(first_query(node.attributes));
   p.run_keys = p.keys;
   p.scale = static_cast<float>(node.attributes.get(key::kScale));
   p.factor = kLog2E * p.scale;

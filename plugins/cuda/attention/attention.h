@@ -39,15 +39,16 @@ struct AttentionParameters {
   const void *query, *key, *value;
   const int32_t *segments, *key_segments;    // ["batch queries"], ["batch keys"]; or null.
   const SegmentBounds *bounds, *key_bounds;  // Bounds per kSegmentRun rows of a batch row.
-  const int32_t* starts;                     // ["batch"]: position of query 0; null: 0.
+  const int32_t* starts;                     // ["batch"]: position of query 0; null: first_query.
   int64_t key_batch_stride, key_head_stride, key_row_stride;
   int batch, queries, keys, heads, kv_heads, head_dim;
   // Query heads that are rows of one tile: heads / kv_heads in decoding (all read the same keys),
   // else 1. Row r is query r / pack of head r % pack.
   int pack;
   bool causal;
-  int window;    // The keys that a query sees, its own and earlier ones; kNoWindow: all.
-  bool aligned;  // Every row of every tensor begins at a multiple of 16 bytes.
+  int window;       // The keys that a query sees, its own and earlier ones; kNoWindow: all.
+  int first_query;  // Key position of query 0 (not of a cache).
+  bool aligned;     // Every row of every tensor begins at a multiple of 16 bytes.
   // In base 2. score = factor·(q·k), or cap·tanh(q·k·scale/logit_cap), where tanh_factor =
   // 2·log2(e)·scale/logit_cap and cap = log2(e)·logit_cap; cap is 0 if logits have no cap.
   float factor, cap, tanh_factor;

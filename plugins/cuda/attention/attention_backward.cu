@@ -115,8 +115,8 @@ __device__ Mask key_mask(const AttentionParameters& p, const KeyItem& item, int 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int key = min(row + 8 * h, p.keys - 1);
-    mask.low[h] = p.causal ? key : 0;
-    mask.high[h] = min(p.queries, key + p.window);
+    mask.low[h] = p.causal ? key - p.first_query : 0;
+    mask.high[h] = min(p.queries, key + p.window - p.first_query);
     mask.segment[h] =
         p.segments == nullptr ? 0 : p.key_segments[static_cast<int64_t>(item.batch) * p.keys + key];
   }
@@ -163,11 +163,12 @@ __device__ void sum_over_queries(const AttentionParameters& p, const KeyItem& it
   const int tile_count = (p.queries + kQueries - 1) / kQueries;
   const SegmentRange segments = segments_of(p.key_bounds, p.keys, p.bounds, p.queries, item.batch,
                                             item.first_row, Tiles::kRows);
-  // The last of these keys is seen up to this query.
-  const int end_query = min(p.queries, item.first_row + Tiles::kRows - 1 + p.window);
+  // These keys are at the positions of the queries from here on; the last is seen up to end_query.
+  const int first_position = item.first_row - p.first_query;
+  const int end_query = max(0, min(p.queries, first_position + Tiles::kRows - 1 + p.window));
   const int end_tile = (end_query + kQueries - 1) / kQueries;
   const int first = segments.template next<kQueries>(
-      p.causal ? min(item.first_row / kQueries, end_tile) : 0, end_tile);
+      p.causal ? min(max(0, first_position) / kQueries, end_tile) : 0, end_tile);
   // Items: a tile of one head of the group. None if no query sees these keys.
   const int end = first < end_tile ? group * tile_count : 0;
   const int warp_row = item.first_row + 16 * static_cast<int>(threadIdx.x / 32);
@@ -187,10 +188,11 @@ __device__ void sum_over_queries(const AttentionParameters& p, const KeyItem& it
   for_each_buffered(first, end, next, load, [&](int i, int buffer) {
     const int head = item.kv_head * group + i / tile_count, tile = i % tile_count;
     const int first_query = tile * kQueries, end_query = first_query + kQueries;
-    if (warp_row >= p.keys || (p.causal && end_query <= warp_row)) return;
-    if (first_query >= warp_row + 15 + p.window) return;
-    const bool masked = (p.causal && first_query < warp_row + 15) || end_query > p.queries ||
-                        end_query > warp_row + p.window || !segments.template one<kQueries>(tile);
+    const int position = warp_row - p.first_query;
+    if (warp_row >= p.keys || (p.causal && end_query <= position)) return;
+    if (first_query >= position + 15 + p.window) return;
+    const bool masked = (p.causal && first_query < position + 15) || end_query > p.queries ||
+                        end_query > position + p.window || !segments.template one<kQueries>(tile);
     add_queries(p, item, tiles, mask, head, tile, buffer, masked, dk, dv);
   });
 }
@@ -243,7 +245,7 @@ struct QueryRows {
       const int64_t at = (batch * p.heads + item.head) * p.queries + query;
       lse[h] = p.saved_lse[at] * kLog2E;
       delta[h] = p.delta[at];
-      mask.end[h] = p.causal ? query + 1 : kNoWindow;
+      mask.end[h] = p.causal ? p.first_query + query + 1 : kNoWindow;
       mask.segment[h] = p.segments == nullptr ? 0 : p.segments[batch * p.queries + query];
     }
   }
@@ -258,9 +260,9 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
   constexpr int kKeys = Tiles::kStreamed;
   const int warp_row = item.first_row + 16 * static_cast<int>(threadIdx.x / 32);
   const int end_row = min(item.first_row + Tiles::kRows, p.queries);
-  const int visible = p.causal ? min(p.keys, end_row) : p.keys;
+  const int visible = p.causal ? min(p.keys, p.first_query + end_row) : p.keys;
   const int end = (visible + kKeys - 1) / kKeys;
-  const int begin = max(0, item.first_row + 1 - p.window) / kKeys;
+  const int begin = max(0, p.first_query + item.first_row + 1 - p.window) / kKeys;
   const QueryRows rows(p, item, warp_row + static_cast<int>(threadIdx.x) % 32 / 4);
   const SegmentRange segments = segments_of(p.bounds, p.queries, p.key_bounds, p.keys, item.batch,
                                             item.first_row, Tiles::kRows);
@@ -273,15 +275,16 @@ __device__ void sum_over_keys(const AttentionParameters& p, const QueryItem& ite
       [&](int tile, int buffer) { tiles.load_streamed(keys, values, tile, buffer, p.aligned); },
       [&](int tile, int buffer) {
         const int first = tile * kKeys, end_key = first + kKeys;
-        if (warp_row >= p.queries || (p.causal && first > warp_row + 15)) return;
-        if (end_key <= warp_row + 1 - p.window) return;
+        const int position = p.first_query + warp_row;
+        if (warp_row >= p.queries || (p.causal && first > position + 15)) return;
+        if (end_key <= position + 1 - p.window) return;
         const T* const key = tiles.streamed[0] + buffer * Tiles::kStreamedTile;
         const T* const value = tiles.streamed[1] + buffer * Tiles::kStreamedTile;
         float scores[Tiles::N][4] = {}, dscores[Tiles::N][4] = {};
         add_products<kWidth>(scores, tiles.warp_rows(0), key);
         add_products<kWidth>(dscores, tiles.warp_rows(1), value);
-        const bool masked = (p.causal && end_key > warp_row + 1) || end_key > p.keys ||
-                            first < warp_row + 16 - p.window || !segments.template one<kKeys>(tile);
+        const bool masked = (p.causal && end_key > position + 1) || end_key > p.keys ||
+                            first < position + 16 - p.window || !segments.template one<kKeys>(tile);
         differentiate(
             p, scores, dscores, [&](int, int e) { return rows.lse[e / 2]; },
             [&](int, int e) { return rows.delta[e / 2]; },

@@ -90,8 +90,8 @@ std::unique_ptr<Kernel> choose_attention(const Graph& graph, const Node& node, C
                                          const OwnAttention& own) {
   const AttentionSetting setting = attention_setting();
   const auto own_kernel = [&] { return own.kernel(graph, node, context); };
-  const bool has_window = attention_window(node.attributes) > 0;
-  if (setting == AttentionSetting::kOwn || has_window) return own_kernel();
+  const bool is_shifted = attention_window(node.attributes) > 0 || first_query(node.attributes) > 0;
+  if (setting == AttentionSetting::kOwn || is_shifted) return own_kernel();
   if (const std::string why_not = cudnn_why_not(context); !why_not.empty()) {
     if (setting == AttentionSetting::kChecked) return own_kernel();
     fail("{}=cudnn: {}; use {}=own", kAttentionVariable, why_not, kAttentionVariable);

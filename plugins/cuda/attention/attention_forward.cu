@@ -223,7 +223,7 @@ __device__ void attend(const AttentionParameters& p) {
   const Tiles tiles(memory);
   const Item item = item_of(p, Tiles::kRows);
   const int last_row = min(item.first_row + Tiles::kRows, p.queries * p.pack) - 1;
-  const int start = p.starts == nullptr ? 0 : p.starts[item.batch];
+  const int start = p.starts == nullptr ? p.first_query : p.starts[item.batch];
   const int begin = max(item.run * p.run_keys, first_visible_key(p, start, item.first_row));
   const int end = min(visible_keys(p, start, last_row), (item.run + 1) * p.run_keys);
   if (p.runs > 1 && begin >= end) return;  // The join does not read this run.

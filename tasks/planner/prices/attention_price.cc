@@ -107,8 +107,9 @@ AttentionKernels kernels_of(const AttentionShape& shape, const Node& node, DType
   if (!hardware.attention) return AttentionKernels::kPublished;
   const auto [forward, gradient] = *hardware.attention;
   const AttentionKernels kernels = is_gradient(node) ? gradient : forward;
-  // cuDNN takes rows of whole units of 16 bytes.
-  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % 8 == 0 && !is_packed(node);
+  // cuDNN takes rows of whole units of 16 bytes, and is not used in windows.
+  const bool cudnn_has_it = dtype == DType::kBF16 && shape.head_dim % 8 == 0 && !is_packed(node) &&
+                            shape.window == 0 && shape.first_query == 0;
   return kernels == AttentionKernels::kCudnn && !cudnn_has_it ? AttentionKernels::kOwn : kernels;
 }
 

@@ -103,27 +103,53 @@ class Counter {
   TileShape tiles_;
 };
 
+// Rows, or tiles of rows, [begin, end) that a kernel streams.
+struct Streamed {
+  int64_t begin = 0, end = 0;
+
+  int64_t count() const { return std::max<int64_t>(0, end - begin); }
+  Streamed tiles(int64_t rows) const { return {begin / rows, ceil_div(end, rows)}; }
+  // Rows of these tiles of which `all` exist.
+  int64_t rows(int64_t tile_rows, int64_t all) const {
+    return count() == 0 ? 0 : std::min(end * tile_rows, all) - begin * tile_rows;
+  }
+  Streamed within(const Streamed& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
+};
+
+// The keys that queries [first, last] see by position, and the queries that see such keys.
+Streamed keys_seen(const AttentionShape& shape, int64_t first, int64_t last) {
+  if (!shape.causal) return {0, shape.keys};
+  const int64_t before = shape.window == 0 ? 0 : first + shape.first_query + 1 - shape.window;
+  return {std::max<int64_t>(0, before), std::min(shape.keys, last + shape.first_query + 1)};
+}
+Streamed queries_seeing(const AttentionShape& shape, int64_t first, int64_t last) {
+  const int64_t begin = shape.causal ? std::max<int64_t>(0, first - shape.first_query) : 0;
+  if (shape.window == 0) return {begin, shape.queries};
+  return {begin, std::clamp<int64_t>(last + shape.window - shape.first_query, 0, shape.queries)};
+}
+
 // A block owns queries and streams the keys that they may see.
 AttentionWork work_of_queries(const AttentionShape& shape, bool gradient, int64_t shared_capacity) {
   Counter count(shape, gradient ? AttentionKernel::kQueryGradient : AttentionKernel::kForward,
                 shared_capacity);
-  const auto visible = [&](int64_t row) {
-    return shape.causal ? std::min(shape.keys, row + 1) : shape.keys;
-  };
+  const int64_t streamed = count.streamed();
   for (int64_t first = 0; first < shape.queries; first += count.rows(), ++count.work.blocks) {
     const int64_t rows = std::min(count.rows(), shape.queries - first);
     count.load_tiles(gradient ? 2 : 1, count.rows(), (gradient ? 2 : 1) * rows);
-    const int64_t tiles = ceil_div(visible(first + rows - 1), count.streamed());
-    count.load_tiles(2 * tiles, count.streamed(),
-                     2 * std::min(tiles * count.streamed(), shape.keys));
-    count.pass_barriers(tiles);
+    const Streamed keys = keys_seen(shape, first, first + rows - 1);
+    const bool skips_all = !gradient && keys.count() == 0;
+    const Streamed tiles = skips_all ? Streamed() : keys.tiles(streamed);
+    count.load_tiles(2 * tiles.count(), streamed, 2 * tiles.rows(streamed, shape.keys));
+    count.pass_barriers(tiles.count());
     // lse, and in the gradient delta, of every lane's two rows.
     count.work.global_bytes += kFloatBytes * (gradient ? 4 * kLanes * count.warps() : rows);
     for (int64_t row = first; row < first + count.rows(); row += kWarpRows) {
       count.store_rows(row, shape.queries, 0, count.width());
       if (row >= shape.queries) continue;
-      const int64_t used =
-          ceil_div(visible(std::min(row + kWarpRows, shape.queries) - 1), count.streamed());
+      const int64_t last = std::min(row + kWarpRows, shape.queries) - 1;
+      const int64_t used = keys_seen(shape, row, last).tiles(streamed).within(tiles).count();
       count.multiply_rows((gradient ? 2 : 1) * used);
       count.multiply_weights(used, count.width());
       count.add_scores(used);
@@ -137,28 +163,27 @@ AttentionWork work_of_keys(const AttentionShape& shape, int64_t shared_capacity)
   Counter count(shape, AttentionKernel::kKeyGradient, shared_capacity);
   const int64_t columns = attention_tiles::gradient_columns(static_cast<int>(count.width()));
   const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t tile_count = ceil_div(shape.queries, count.streamed());
-  const auto tiles_from = [&](int64_t key) {
-    return shape.causal ? std::max<int64_t>(0, tile_count - key / count.streamed()) : tile_count;
+  const int64_t streamed = count.streamed();
+  const auto tiles_of = [&](int64_t first, int64_t rows) {
+    return queries_seeing(shape, first, first + rows - 1).tiles(streamed);
   };
   for (int64_t column = 0; column < count.width(); column += columns) {
     for (int64_t first = 0; first < shape.keys; first += count.rows(), ++count.work.blocks) {
       const int64_t rows = std::min(count.rows(), shape.keys - first);
       count.load_tiles(2, count.rows(), 2 * rows);
-      const int64_t tiles = tiles_from(first);
-      const int64_t before = (tile_count - tiles) * count.streamed();
-      count.load_tiles(2 * group * tiles, count.streamed(),
-                       tiles > 0 ? 2 * group * (shape.queries - before) : 0);
-      count.pass_barriers(group * tiles);
+      const Streamed tiles = tiles_of(first, count.rows());
+      count.load_tiles(2 * group * tiles.count(), streamed,
+                       2 * group * tiles.rows(streamed, shape.queries));
+      count.pass_barriers(group * tiles.count());
       for (int64_t row = first; row < first + count.rows(); row += kWarpRows) {
         for (int i = 0; i < 2; ++i) count.store_rows(row, shape.keys, column, columns);
         if (row >= shape.keys) continue;
-        const int64_t used = group * tiles_from(row);
+        const int64_t used = group * tiles_of(row, kWarpRows).within(tiles).count();
         count.multiply_rows(2 * used);
         count.multiply_weights(2 * used, columns);
         count.add_scores(used);
         // Every lane loads lse and delta of the two queries of each of its pairs.
-        count.work.global_bytes += used * kLanes * (count.streamed() / 8) * 2 * 2 * kFloatBytes;
+        count.work.global_bytes += used * kLanes * (streamed / 8) * 2 * 2 * kFloatBytes;
       }
     }
   }
@@ -186,7 +211,9 @@ AttentionShape attention_shape(const Graph& graph, const Node& node) {
           .head_dim = q.axes[3].size,
           .element_bytes = dtype_bytes(q.dtype),
           .causal = node.attributes.get(key::kCausal),
-          .has_logit_cap = node.attributes.get(key::kLogitCap) > 0.0};
+          .has_logit_cap = node.attributes.get(key::kLogitCap) > 0.0,
+          .window = attention_window(node.attributes),
+          .first_query = first_query(node.attributes)};
 }
 
 std::vector<AttentionWork> attention_work(const AttentionShape& shape, bool gradient,

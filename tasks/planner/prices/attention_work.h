@@ -18,6 +18,7 @@ struct AttentionShape {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t element_bytes = 2;  // 2: bf16, 4: f32.
   bool causal = false, has_logit_cap = false;
+  int64_t window = 0, first_query = 0;  // A window of 0: none.
 };
 // Reads the shape of an attention node or its gradient.
 AttentionShape attention_shape(const Graph& graph, const Node& node);

@@ -52,6 +52,15 @@ TEST_CASE("Attention costs the pairs of queries and keys that see each other") {
     // The diagonal counts as half, here and in the usual formulas.
     REQUIRE(std::abs(flops({.window = window}) - of_pairs(pairs)) <= of_pairs(kTokens));
   }
+  for (const int64_t after : {1, 100, 1023}) {
+    INFO(after << " keys on both sides");
+    double pairs = 0.0;
+    for (int64_t query = 0; query < kTokens; ++query)
+      pairs +=
+          static_cast<double>(std::min(query, after) + 1 + std::min(kTokens - 1 - query, after));
+    const double got = flops({.window = 2 * after + 1, .first_query = after});
+    REQUIRE(std::abs(got - of_pairs(pairs)) <= of_pairs(kTokens));
+  }
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct RingCase {
   int64_t seq = 24;
   std::string heads = "heads=4", kv_heads = "kv_heads=2";
   double scale = 0.6, logit_cap = 4.0;
+  int64_t window = 0, first_query = 0;
 };
 
 // Attention, and its gradients by q, k and v.
@@ -44,7 +45,11 @@ Graph traced(const RingCase& ring) {
   };
   const Tensor q = parameter("q", seq, ring.heads), k = parameter("k", key_seq, ring.kv_heads),
                v = parameter("v", key_seq, ring.kv_heads);
-  AttentionOptions options{.mask = ring.mask, .scale = ring.scale, .logit_cap = ring.logit_cap};
+  AttentionOptions options{.mask = ring.mask,
+                           .scale = ring.scale,
+                           .logit_cap = ring.logit_cap,
+                           .window = ring.window,
+                           .first_query = ring.first_query};
   if (ring.packed) {
     const auto ids = [&](const char* name, const std::string& axis) {
       return typed(name, InputKind::kBatch, fmt::format("i32[\"batch=2 {}\"]", axis));
@@ -144,14 +149,77 @@ TEST_CASE("The backward pass sends keys again instead of storing those of all de
   REQUIRE(backward == 3 * 4 * key_bytes);
 }
 
+// Windows within a device's part of 6, 8 or 12 tokens, of it, over two and three of them, and of
+// the whole sequence or more.
+TEST_CASE("Attention in a window of a split sequence has one device's values and gradients") {
+  const int64_t window = GENERATE(1, 2, 6, 7, 8, 9, 12, 14, 20, 23, 24, 100);
+  const bool packed = GENERATE(false, true);
+  const int64_t devices = GENERATE(2, 3, 4);
+  CAPTURE(window, packed, devices);
+  require_same(
+      {.mesh = Mesh({{"ctx", devices}}), .split = "/ctx", .packed = packed, .window = window});
+}
+
+TEST_CASE("A window that also has later keys has one device's values in a split sequence") {
+  const int64_t first_query = GENERATE(1, 5, 9, 23);
+  const int64_t window = GENERATE(0, 1, 4, 11, 40);
+  const bool packed = GENERATE(false, true);
+  CAPTURE(first_query, window, packed);
+  require_same({.mesh = Mesh({{"ctx", 4}}),
+                .split = "/ctx",
+                .packed = packed,
+                .window = window,
+                .first_query = first_query});
+}
+
+TEST_CASE("A window in a sequence split over two mesh axes, and beside split heads") {
+  const Mesh mesh({{"data", 2}, {"ctx", 3}, {"mdl", 2}});
+  const bool packed = GENERATE(false, true);
+  // 4 or 8 tokens a device, of which the furthest sends some.
+  require_same({.mesh = mesh, .split = "/ctx/data", .packed = packed, .window = 7});
+  require_same({.mesh = mesh,
+                .split = "/ctx",
+                .packed = packed,
+                .heads = "heads/mdl=4",
+                .kv_heads = "kv_heads/mdl=2",
+                .window = 11});
+  require_same({.mesh = mesh,
+                .split = "/data",
+                .packed = packed,
+                .heads = "heads/mdl=4",
+                .kv_heads = "kv_heads=1",
+                .window = 5,
+                .first_query = 2});
+}
+
+TEST_CASE("A device is sent the keys of its windows, and multiplies with them alone") {
+  const RingCase ring{.mesh = Mesh({{"ctx", 4}}), .split = "/ctx", .packed = false, .window = 9};
+  const Graph lowered = lower(traced(ring), ring.mesh);
+  // 8 keys before its own 6: those of one device, and two of the next one.
+  const int64_t halo_bytes = 2 * 8 * 2 * 3 * 4;
+  int64_t forward = 0, backward = 0;
+  for (const CollectiveUse& use : collectives(lowered)) {
+    REQUIRE(use.op == "permute");
+    (use.phase == Phase::kForward ? forward : backward) += use.bytes_per_step();
+  }
+  REQUIRE(forward == 2 * halo_bytes);
+  REQUIRE(backward == 4 * halo_bytes);
+  double flops = 0.0;
+  for (const Node& node : lowered.nodes())
+    if (node.op == &kAttentionOp) flops += node.op->flops(lowered, node);
+  // Two products over the scores of 6 queries with 9 keys each, of which the corner counts as half.
+  REQUIRE(flops == 2.0 * 2.0 * 2 * 4 * 3 * (6 * 9 - 0.5));
+}
+
 TEST_CASE("Sequences that cannot be attended to in a ring are refused") {
   const Mesh mesh({{"ctx", 4}});
-  const auto of = [&](const std::string& query, const std::string& key, AttentionMask mask) {
+  const auto of = [&](const std::string& query, const std::string& key, AttentionMask mask,
+                      int64_t window = 0) {
     return outcome(mesh,
                    {"f32[\"batch=2 " + query + " heads=2 head_dim=3\"]",
                     "f32[\"batch=2 " + key + " kv_heads=2 head_dim=3\"]"},
                    [&](const std::vector<Tensor>& in) {
-                     return attention(in[0], in[1], in[1], {.mask = mask});
+                     return attention(in[0], in[1], in[1], {.mask = mask, .window = window});
                    });
   };
   const AttentionMask causal = AttentionMask::kCausal;
@@ -161,6 +229,10 @@ TEST_CASE("Sequences that cannot be attended to in a ring are refused") {
           "ctx=4; the nearest size that can be cut is 16");
   REQUIRE(of("seq/ctx=12", "key_seq/ctx=12", AttentionMask::kFull) ==
           "f32[\"batch seq/ctx heads head_dim\"]");
+  REQUIRE(of("seq/ctx=12", "key_seq/ctx=12", causal, 11) ==
+          "f32[\"batch seq/ctx heads head_dim\"]");
+  REQUIRE(of("seq/ctx=12", "key_seq/ctx=12", causal, 12).find("into two chunks") !=
+          std::string::npos);
   REQUIRE(of("seq/ctx=16", "key_seq=16", causal) ==
           "attention: x has seq/ctx=16, y has key_seq=16; split both the same way, or neither");
 }

@@ -61,6 +61,20 @@ TEST_CASE("attention in a window agrees with its decomposition") {
   REQUIRE(attention_mismatch(sizes, dtype, options, window == 5, check) == "");
 }
 
+TEST_CASE("attention with keys before the first query agrees with its decomposition") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const auto sizes =
+      GENERATE(AttentionSizes{2, 70, 130, 4, 2, 20}, AttentionSizes{1, 300, 620, 2, 1, 8},
+               AttentionSizes{1, 130, 40, 3, 1, 33});
+  const int64_t window = GENERATE(0, 2, 64, 300);
+  const bool all_before = GENERATE(false, true);
+  const int64_t first = all_before ? std::max(sizes.keys - sizes.queries, 30) : 7;
+  CAPTURE(dtype, sizes.queries, sizes.keys, window, first);
+  const KernelCheck check{.tolerance_bf16 = 2e-2, .max_integer = 4, .threads = window > 5 ? 3 : 1};
+  const AttentionOptions options{.scale = 0.4, .window = window, .first_query = first};
+  REQUIRE(attention_mismatch(sizes, dtype, options, window == 64, check) == "");
+}
+
 TEST_CASE("cached attention in a window agrees with its decomposition, over runs of keys") {
   const std::string dtype = GENERATE("f32", "bf16");
   const auto sizes =

@@ -4,6 +4,7 @@
 // grouped queries, rows that begin at any address, and caches with one and several runs of keys.
 #include "core/ops/attention.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -93,6 +94,19 @@ TEST_CASE("attention in a window agrees with its decomposition on the virtual GP
   CAPTURE(dtype, sizes.queries, sizes.keys, window);
   const KernelCheck check{.max_integer = 4};
   REQUIRE(gpu_mismatch(sizes, dtype, {.scale = 0.4, .window = window}, window == 7, check) == "");
+}
+
+TEST_CASE("attention with keys before the first query agrees on the virtual GPU") {
+  const std::string dtype = GENERATE("f32", "bf16");
+  const auto sizes =
+      GENERATE(AttentionSizes{2, 70, 135, 6, 2, 24}, AttentionSizes{1, 80, 300, 1, 1, 8},
+               AttentionSizes{1, 130, 40, 3, 1, 40});
+  const int64_t window = GENERATE(0, 2, 66, 150);
+  const int64_t first = window == 2 ? 20 : std::max(sizes.keys - sizes.queries, 40);
+  CAPTURE(dtype, sizes.queries, sizes.keys, window, first);
+  const KernelCheck check{.max_integer = 4};
+  const AttentionOptions options{.scale = 0.4, .window = window, .first_query = first};
+  REQUIRE(gpu_mismatch(sizes, dtype, options, window == 66, check) == "");
 }
 
 TEST_CASE("attention is exact for extreme scores on the virtual GPU") {

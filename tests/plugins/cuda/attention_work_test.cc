@@ -4,6 +4,7 @@
 // equal, at sizes for every path of the kernels.
 #include "tasks/planner/prices/attention_work.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,19 +54,12 @@ void check_work(const AttentionWork& work, const virtual_gpu::KernelCounts& coun
     REQUIRE(static_cast<int64_t>(counts.matrix_products) * kMatrixProduct == work.multiply_adds);
 }
 
-TEST_CASE("attention kernels have the work that their prices assume") {
-  const std::string dtype = GENERATE("bf16", "f32");
-  const bool causal = GENERATE(true, false);
-  // One and several blocks, whole and broken tiles, grouped heads, and every width.
-  const AttentionSizes sizes =
-      GENERATE(AttentionSizes{2, 128, 128, 2, 1, 64}, AttentionSizes{1, 200, 200, 4, 2, 32},
-               AttentionSizes{1, 72, 150, 1, 1, 48}, AttentionSizes{1, 130, 70, 2, 2, 128},
-               AttentionSizes{1, 64, 64, 1, 1, 8}, AttentionSizes{1, 80, 80, 2, 1, 256});
-  CAPTURE(dtype, causal, sizes.queries, sizes.keys, sizes.head_dim);
+// Compares the work of all launches of attention with these options, and of its gradient.
+void check_attention(const AttentionSizes& sizes, const std::string& dtype,
+                     const AttentionOptions& options) {
   Trial trial({}, attention_types(sizes, dtype));
   const std::vector<Tensor>& in = trial.inputs();
-  attention(in[0], in[1], in[2],
-            {.mask = causal ? AttentionMask::kCausal : AttentionMask::kFull, .scale = 0.1});
+  attention(in[0], in[1], in[2], options);
   const Node forward = trial.graph().nodes().back();
   const std::vector<Tensor> results = traced_gradient(trial.graph(), forward);
   for (size_t i = 0; i < results.size(); ++i)
@@ -82,6 +76,30 @@ TEST_CASE("attention kernels have the work that their prices assume") {
     }
   }
   REQUIRE(launches == 4);
+}
+
+TEST_CASE("attention kernels have the work that their prices assume") {
+  const std::string dtype = GENERATE("bf16", "f32");
+  const bool causal = GENERATE(true, false);
+  // One and several blocks, whole and broken tiles, grouped heads, and every width.
+  const AttentionSizes sizes =
+      GENERATE(AttentionSizes{2, 128, 128, 2, 1, 64}, AttentionSizes{1, 200, 200, 4, 2, 32},
+               AttentionSizes{1, 72, 150, 1, 1, 48}, AttentionSizes{1, 130, 70, 2, 2, 128},
+               AttentionSizes{1, 64, 64, 1, 1, 8}, AttentionSizes{1, 80, 80, 2, 1, 256});
+  CAPTURE(dtype, causal, sizes.queries, sizes.keys, sizes.head_dim);
+  check_attention(sizes, dtype,
+                  {.mask = causal ? AttentionMask::kCausal : AttentionMask::kFull, .scale = 0.1});
+}
+
+TEST_CASE("attention kernels have the work that their prices assume in a window") {
+  const std::string dtype = GENERATE("bf16", "f32");
+  const AttentionSizes sizes =
+      GENERATE(AttentionSizes{1, 300, 300, 2, 1, 32}, AttentionSizes{1, 100, 260, 1, 1, 64},
+               AttentionSizes{1, 130, 70, 2, 2, 128}, AttentionSizes{1, 80, 300, 2, 1, 256});
+  const int64_t window = GENERATE(1, 40, 100, 1000);
+  const int64_t first = std::max(sizes.keys - sizes.queries, 0);
+  CAPTURE(dtype, sizes.queries, sizes.keys, sizes.head_dim, window);
+  check_attention(sizes, dtype, {.scale = 0.1, .window = window, .first_query = first});
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ AttentionShape shape_of(const Graph& graph, const Node& node) {
           .head_dim = q.axes[3].size,
           .causal = node.attributes.get(key::kCausal),
           .window = std::min(attention_window(node.attributes), kMostWindow),
+          .first_query = first_query(node.attributes),
           .cached = cached,
           .scale = static_cast<float>(node.attributes.get(key::kScale)),
           .cap = static_cast<float>(node.attributes.get(key::kLogitCap)),

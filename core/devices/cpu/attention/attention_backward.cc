@@ -87,8 +87,9 @@ class HeadGradient {
     compute_delta(member, first, first + queries);
     float* const dq = dq_ + (member * shape_.queries + first) * width_;
     std::fill_n(dq, queries * width_, 0.0f);
-    for (int64_t from = first_key_block(shape_, first);
-         from < visible_keys(shape_, first + queries); from += kKeyBlock) {
+    const int64_t position = first + shape_.first_query;
+    for (int64_t from = first_key_block(shape_, position);
+         from < visible_keys(shape_, position + queries); from += kKeyBlock) {
       read_keys(from);
       add_block<Sums::kOfQueries>(member, first, from);
     }
@@ -157,12 +158,13 @@ class HeadGradient {
   void add_block(int64_t member, int64_t first, int64_t from) {
     const AttentionOperands& forward = operands_.forward;
     const int64_t queries = std::min(kQueryBlock, shape_.queries - first);
-    const int64_t keys = std::min(kKeyBlock, visible_keys(shape_, first + queries) - from);
+    const int64_t position = first + shape_.first_query;  // Key position of the first query.
+    const int64_t keys = std::min(kKeyBlock, visible_keys(shape_, position + queries) - from);
     if (keys <= 0) return;
     int32_t buffer[kQueryBlock];
     const int32_t* segments = block_segments(forward, shape_, batch_, first, queries, buffer);
     const BlockMask mask = block_mask(
-        shape_, first, queries, segments, from, keys,
+        shape_, position, queries, segments, from, keys,
         segments == nullptr ? nullptr : forward.key_segments + batch_ * shape_.keys + from);
     if (mask.empty) return;
 

@@ -142,7 +142,7 @@ void attend(const AttentionShape& shape, const AttentionOperands& operands,
   const float scale = Products::softmax_scale(shape);
 
   // Key position of the first query of the block.
-  const int64_t position = first + (shape.cached ? operands.starts[batch] : 0);
+  const int64_t position = first + (shape.cached ? operands.starts[batch] : shape.first_query);
   const int64_t end = visible_keys(shape, position + queries);
   for (int64_t from = first_key_block(shape, position); from < end; from += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - from);

@@ -44,7 +44,8 @@ struct AttentionShape {
   DType dtype = DType::kF32;  // Dtype of all tensors except lse: f32 or bf16.
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = false;
-  int64_t window = 0;  // 0: none.
+  int64_t window = 0;       // 0: none.
+  int64_t first_query = 0;  // Key position of query 0 (not of a cache).
   bool cached = false;
   float scale = 1.0f;
   float cap = 0.0f;  // 0: none.
