@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms and the sums beside them: fuse_norms() of fuse.h.
+#include "core/compile/fuse/fuse_norms.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The updates of several parameters: fuse_updates() of fuse.h.
+#include "core/compile/fuse/fuse_updates.h"
+
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of parameters in bf16: keep_copies() of fuse.h.
+#include "core/compile/fuse/keep_copies.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -8,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"

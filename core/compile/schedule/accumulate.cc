@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients in loops: accumulate_in_loops() and sums_of_collectives() of schedule.h.
+#include "core/compile/schedule/accumulate.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -10,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "core/compile/rewrite.h"
-#include "core/compile/schedule/schedule.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/compile/fuse/fuse_norms.h"
+
 #include <string>
 #include <vector>
 

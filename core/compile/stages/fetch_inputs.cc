@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/stages/homes.h"
+#include "core/compile/stages/fetch_inputs.h"
 
 #include <algorithm>
 #include <string>
