@@ -142,7 +142,7 @@ struct CosineCyclesShape {
   static constexpr std::string_view kName = "CosineCycles";
   int64_t warmup_steps = 0;
   double warmup_start = 0.0;
-  int64_t cycle_steps = 1000;  // Of the first.
+  int64_t cycle_steps = 1000;  // The first one's.
   double growth = 1.0;
   double peak_ratio = 1.0;
   double min_ratio = 0.0;
@@ -216,7 +216,7 @@ class PiecewiseSchedule final : public BaseSchedule {
   int64_t decay_end() const override;
 
  private:
-  std::vector<int64_t> starts_;  // Of each piece.
+  std::vector<int64_t> starts_;  // Where each piece begins.
   std::vector<std::unique_ptr<BaseSchedule>> pieces_;
 };
 
