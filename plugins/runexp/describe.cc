@@ -32,7 +32,7 @@ struct Describe {
       const std::unique_ptr<BaseTask> task = configured.config.task.instantiate();
       const MultiOptimizer& optimizers = task->learner().multi_optimizer();
       fmt::print(out, "\n{}", optimizers.rates_text(task->train().num_train_steps));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       fmt::print(out, "\nnote: such a task cannot run: {}\n", error.what());
     }
     if (const std::string note = export_note(configured.config, NoteLength::kWhole); !note.empty())

@@ -68,7 +68,7 @@ void MultiOptimizer::check(const ParameterTable& table,
 }
 
 std::string MultiOptimizer::rates_text(int64_t num_train_steps) const {
-  constexpr int64_t kRows = 20, kWidth = 50;
+  constexpr int64_t kRows = 10, kWidth = 50;
   std::string text;
   for (const auto& [rule, optimizer, input] : all_) {
     text += fmt::format("Learning rate by step{}\n", rule.empty() ? "" : ", rule " + rule);
