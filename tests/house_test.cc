@@ -121,7 +121,7 @@ TEST_CASE("no file exceeds the maximum length") {
 const std::map<std::string, int64_t> kMostLines = {
     {"core", 48510},   {"layers", 5940},      {"tasks", 35700},       {"inputs", 13860},
     {"plugins", 4780}, {"experiments", 4320}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 59070;
+constexpr int64_t kMostWords = 59390;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));

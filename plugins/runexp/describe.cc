@@ -28,6 +28,13 @@ struct Describe {
     if (configured.config_file.empty())
       fmt::print(out, "Knobs\n{}\n", tessera::describe(configured.knobs));
     fmt::print(out, "Configuration\n{}", tessera::describe(configured.config_tree()));
+    try {
+      const std::unique_ptr<BaseTask> task = configured.config.task.instantiate();
+      const MultiOptimizer& optimizers = task->learner().multi_optimizer();
+      fmt::print(out, "\n{}", optimizers.rates_text(task->train().num_train_steps));
+    } catch (const std::exception& error) {
+      fmt::print(out, "\nnote: such a task cannot run: {}\n", error.what());
+    }
     if (const std::string note = export_note(configured.config, NoteLength::kWhole); !note.empty())
       fmt::print(out, "\n{}\n", note);
     return check_printed();

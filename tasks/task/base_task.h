@@ -41,14 +41,13 @@ struct DecodeSetting {
   bool keep_cast_weights = false;
 };
 
-// Which weights a graph reads: the trained ones, or their moving average.
+// Which weights a graph reads: the trained ones, or their average (Learner::averages).
 enum class Weights { kTrained, kAveraged };
 
 // Names of graph inputs and outputs, shared by trainers and tasks.
 namespace names {
-inline constexpr std::string_view kStep = "step";                   // Input, i32 scalar.
-inline constexpr std::string_view kLearningRate = "learning_rate";  // Input, f32 scalar.
-inline constexpr std::string_view kLoss = "loss";                   // Output, f32 scalar.
+inline constexpr std::string_view kStep = "step";  // Input, i32 scalar.
+inline constexpr std::string_view kLoss = "loss";  // Output, f32 scalar.
 inline constexpr std::string_view kGradNorm = "grad_norm";
 inline constexpr std::string_view kApplied = "applied";  // 1 or 0.
 inline constexpr std::string_view kSkipped = "skipped";

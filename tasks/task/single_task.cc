@@ -159,8 +159,10 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const std::vector<Tensor> parameters = parameter_inputs(table);
   Features features = batch_features(setting.batch, Mode::kTrain);
   features.step = input(std::string(names::kStep), InputKind::kScalar, make_type(DType::kI32, {}));
-  const Tensor learning_rate =
-      input(std::string(names::kLearningRate), InputKind::kScalar, make_type(DType::kF32, {}));
+  std::vector<Tensor> learning_rates;
+  for (const auto& each : learner_.optimizers())
+    learning_rates.push_back(
+        input(each.learning_rate, InputKind::kScalar, make_type(DType::kF32, {})));
 
   std::vector<int32_t> trained;
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -177,7 +179,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
           : differentiate(*model_, parameters, trained, features, microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
-                                             step.output.metrics, learning_rate);
+                                             step.output.metrics, learning_rates);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   output(std::string(names::kGradNorm), report.grad_norm);

@@ -37,8 +37,13 @@ TestedOptimizer::TestedOptimizer(const Template<BaseOptimizer>& optimizer_tpl,
     inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     state_["slot " + slot.name].resize(static_cast<size_t>(slot.type.elements()));
   }
+  if (optimizer_->averages()) {
+    inputs.average = input("average", InputKind::kState, type);
+    state_["average"] = setting_.weight;
+  }
   const Updated next = checked_update(*optimizer_, inputs);
   graph_.add_update(path, next.parameter.id());
+  if (next.average.valid()) graph_.add_update("average", next.average.id());
   for (size_t i = 0; i < slots.size(); ++i)
     graph_.add_update("slot " + slots[i].name, next.slots[i].id());
 }

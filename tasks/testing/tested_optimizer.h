@@ -32,6 +32,7 @@ class TestedOptimizer {
   explicit TestedOptimizer(const Template<BaseOptimizer>& optimizer_tpl, OptimizerSetting setting);
   void step(const std::vector<double>& gradient);
   const std::vector<double>& weight() const { return state_.at(setting_.path); }
+  const std::vector<double>& average() const { return state_.at("average"); }
   const std::vector<double>& slot(const std::string& name) const;  // Zeros before the first step.
 
  private:

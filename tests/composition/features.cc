@@ -223,6 +223,43 @@ void set_sgd(ModelParts& m, Chance& chance) {
   m.task.learner.optimizer_tpl = with_recorded_gradient(sgd);
 }
 
+// A rate so small that the sign of an average near 0 moves no weight.
+void set_lion(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl =
+      with_recorded_gradient(Lion::HParams{.learning_rate = 1e-15, .weight_decay = 0.1});
+}
+
+void set_lamb(ModelParts& m, Chance& chance) {
+  m.task.learner.optimizer_tpl = Lamb::HParams{
+      .epsilon = kEpsilon, .bias_correction = chance.coin(), .max_norm = chance.coin() ? 1.0 : 0.0};
+}
+
+void set_adagrad(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = with_recorded_gradient(
+      Adagrad::HParams{.initial_accumulator = kEpsilon, .epsilon = kEpsilon});
+}
+
+void set_rms_prop(ModelParts& m, Chance& chance) {
+  m.task.learner.optimizer_tpl = with_recorded_gradient(RmsProp::HParams{
+      .epsilon = 1e-2, .momentum = chance.coin() ? 0.9 : 0.0, .centered = chance.coin()});
+}
+
+void set_amsgrad(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = AdamW::HParams{.epsilon = kEpsilon, .amsgrad = true};
+}
+
+void set_schedule_free(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl =
+      ScheduleFreeAdamW::HParams{.epsilon = kEpsilon, .weight_decay = 0.1};
+}
+
+// Lamb for feed-forward weights, AdamW for the others, with other rates for norms.
+void set_several_optimizers(ModelParts& m, Chance& chance) {
+  m.task.learner.optimizer_rules = {
+      {"ffn", {".*ffn.*"}, Lamb::HParams{.learning_rate = 2e-3, .epsilon = kEpsilon}}};
+  if (chance.coin()) m.task.learner.learning_rate_rules = {{{".*norm.*"}, 0.5}};
+}
+
 void set_plain_ffn(ModelParts& m, Chance& chance) {
   m.dense.use_gated_activation = false;
   m.dense.activation_tpl = GELU::HParams{};
@@ -248,6 +285,12 @@ void set_stochastic_state(ModelParts& m, Chance&) {
                                                 .state = {.first_moment = DType::kBF16,
                                                           .second_moment = DType::kBF16,
                                                           .rounding = Rounding::kStochastic}};
+}
+
+// A schedule-free optimizer averages weights itself.
+void set_ema(ModelParts& m, Chance&) {
+  if (!m.task.learner.optimizer_tpl.holds<ScheduleFreeAdamW::HParams>())
+    m.task.learner.ema_decay = 0.9;
 }
 
 void set_skip(ModelParts& m, Chance& chance) {
@@ -327,12 +370,19 @@ const std::vector<Feature> kFeatures = {
     {"adam", "optimizer", "", set_adam},
     {"adafactor", "optimizer", "", set_adafactor},
     {"sgd", "optimizer", "", set_sgd},
+    {"lion", "optimizer", "", set_lion},
+    {"lamb", "optimizer", "", set_lamb},
+    {"adagrad", "optimizer", "", set_adagrad},
+    {"rms_prop", "optimizer", "", set_rms_prop},
+    {"amsgrad", "optimizer", "", set_amsgrad},
+    {"schedule_free", "optimizer", "", set_schedule_free},
+    {"several_optimizers", "optimizer", "", set_several_optimizers},
     {"bf16_state", "optimizer", "", set_bf16_state},
     {"stochastic_state", "optimizer", "", set_stochastic_state},
     {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},
     {"clip_each", "clip", "", set_clip_each},
     {"skip", "", "", set_skip},
-    {"ema", "", "", [](Parts& m, Any&) { m.task.learner.ema_decay = 0.9; }},
+    {"ema", "", "", set_ema},
 };
 
 }  // namespace

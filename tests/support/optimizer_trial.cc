@@ -37,7 +37,9 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     inputs.count = input("count", InputKind::kScalar, scalar);
     inputs.apply = less(constant(0.0, DType::kF32), input("apply", InputKind::kScalar, scalar));
     inputs.weight_decay = weight_decay;
+    if (optimizer->averages()) inputs.average = input("average", InputKind::kState, type);
     const Updated updated = optimizer->update(inputs);
+    if (updated.average.valid()) graph.add_update("average", updated.average.id());
     graph.add_update("w", updated.parameter.id());
     for (size_t i = 0; i < declared.size(); ++i)
       graph.add_update(declared[i].name, updated.slots[i].id());
@@ -53,13 +55,14 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     return bytes;
   };
   executor.write_state("w", bytes_of(type, parameter));
+  if (optimizer->averages()) executor.write_state("average", bytes_of(type, parameter));
   for (size_t step = 0; step < gradients.size(); ++step) {
     const auto write = [&](const char* name, double value) {
       executor.write_input(program, name, bytes_of(scalar, {value}));
     };
     executor.write_input(program, "gradient", bytes_of(type, gradients[step]));
     write("scale", gradient_scale);
-    write("learning_rate", learning_rate);
+    write("learning_rate", learning_rates.empty() ? learning_rate : learning_rates.at(step));
     // Inputs that the program does not read have no placement.
     for (const Placement& input : executor.plan(program).inputs)
       if (input.name == "count") write("count", static_cast<double>(step));
@@ -72,6 +75,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     return decode_values(t, bytes.data());
   };
   parameter = read("w", type);
+  if (optimizer->averages()) average = read("average", type);
   slots.clear();
   for (const Slot& slot : declared) slots.push_back(read(slot.name, slot.type));
 }

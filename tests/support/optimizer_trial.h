@@ -16,7 +16,9 @@ struct OptimizerTrial {
   double weight_decay = 0.0;
   double gradient_scale = 1.0;
   double learning_rate = 0.1;
-  std::vector<std::vector<double>> slots;  // Set by run().
+  std::vector<double> learning_rates;      // By step; empty: learning_rate.
+  std::vector<std::vector<double>> slots;  // Set by run(), as is
+  std::vector<double> average;             // BaseOptimizer::averages().
 
   // Takes one step per gradient; with `apply` false the steps are skipped.
   void run(const std::vector<std::vector<double>>& gradients, bool apply = true);

@@ -47,8 +47,9 @@ void RunLog::train(const TrainLine& line) {
   json.add("step", line.step).add("loss", line.loss);
   for (const auto& [name, value] : line.metrics)
     if (name != "loss") json.add(name, value);
-  json.add("learning_rate", line.learning_rate)
-      .add("grad_norm", line.grad_norm)
+  json.add("learning_rate", line.learning_rate);
+  for (const auto& [name, value] : line.rule_rates) json.add(name, value);
+  json.add("grad_norm", line.grad_norm)
       .add("tokens", line.tokens)
       .add("tokens_per_sec", line.tokens_per_sec)
       .add("step_time", line.step_time);
@@ -67,6 +68,7 @@ void RunLog::summarise(const TrainLine& line) {
   for (const auto& [name, values] : line.histograms)
     file.histogram(line.step, metric_tag(name, line.histograms), values);
   file.scalar(line.step, "learning_rate", line.learning_rate);
+  for (const auto& [name, value] : line.rule_rates) file.scalar(line.step, name, value);
   file.scalar(line.step, "grad_norm", line.grad_norm);
   file.scalar(line.step, "skipped", static_cast<double>(line.skipped));
   file.scalar(line.step, "speed/tokens_per_sec", line.tokens_per_sec);

@@ -25,6 +25,7 @@ struct TrainLine {
   int64_t step = 0;  // Number of steps done, this one included.
   double loss = 0.0;
   double learning_rate = 0.0;
+  std::map<std::string, double> rule_rates;  // "learning_rate/<name>" of each optimizer rule.
   double grad_norm = 0.0;
   int64_t tokens = 0;  // Since step 0.
   double tokens_per_sec = 0.0;

@@ -48,13 +48,13 @@ TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task
 }
 
 void TrainProgram::start(const Batch& batch, int64_t step) {
-  const double learning_rate =
-      task_.learner().optimizer().learning_rate(step, task_.train().num_train_steps);
   write_batch(executor_, program_, batch);
   write_scalar(executor_, program_, names::kStep, static_cast<int32_t>(step));
-  write_scalar(executor_, program_, names::kLearningRate, static_cast<float>(learning_rate));
+  for (const auto& [rule, optimizer, input] : task_.learner().optimizers())
+    write_scalar(executor_, program_, input,
+                 static_cast<float>(optimizer->learning_rate(step, task_.train().num_train_steps)));
   executor_.start(program_, outputs_);
-  learning_rates_.push_back(learning_rate);
+  steps_.push_back(step);
 }
 
 StepResult TrainProgram::finish() {
@@ -63,8 +63,13 @@ StepResult TrainProgram::finish() {
   for (size_t i = 0; i < scalars_.size(); ++i) by_name[scalars_[i]] = values[i];
   const auto scalar = [&](std::string_view name) { return by_name.find(name)->second; };
   StepResult result;
-  result.learning_rate = learning_rates_.front();
-  learning_rates_.pop_front();
+  const Learner& learner = task_.learner();
+  const int64_t step = steps_.front(), steps = task_.train().num_train_steps;
+  steps_.pop_front();
+  result.learning_rate = learner.optimizer().learning_rate(step, steps);
+  for (const auto& [rule, optimizer, input] : learner.optimizers())
+    if (!rule.empty())
+      result.rule_rates["learning_rate/" + rule] = optimizer->learning_rate(step, steps);
   result.loss = scalar(names::kLoss);
   result.grad_norm = scalar(names::kGradNorm);
   result.applied = scalar(names::kApplied) == 1.0;

@@ -31,6 +31,7 @@ struct StepResult {
   double loss = 0.0;
   double grad_norm = 0.0;
   double learning_rate = 0.0;
+  std::map<std::string, double> rule_rates;  // "learning_rate/<name>" of each optimizer rule.
   bool applied = true;
   int64_t skipped = 0;
   int64_t skipped_in_a_row = 0;
@@ -60,9 +61,9 @@ class TrainProgram {
   const BaseTask& task_;
   MetricOutputs metrics_;
   std::vector<std::string> norms_;
-  std::vector<std::string> scalars_;   // The norms and all other scalars, but not the metrics.
-  std::vector<std::string> outputs_;   // The scalars, then the metrics.
-  std::deque<double> learning_rates_;  // Rates of the steps that were started and not finished.
+  std::vector<std::string> scalars_;  // The norms and all other scalars, but not the metrics.
+  std::vector<std::string> outputs_;  // The scalars, then the metrics.
+  std::deque<int64_t> steps_;         // Those that were started and not finished.
 };
 
 // The scores of a global batch, the same in every process.

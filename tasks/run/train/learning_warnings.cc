@@ -39,15 +39,36 @@ std::string learning_rate_change(int64_t step, const std::string& hparams_before
   } catch (const Error&) {
     return "";
   }
-  const auto rate = [step](const BaseTask& of) {
-    return of.learner().optimizer().learning_rate(step, of.train().num_train_steps);
-  };
-  const double was = rate(*old_task), is = rate(task);
+  // Compares optimizers that both tasks have.
+  const auto& old_ones = old_task->learner().optimizers();
+  const auto& new_ones = task.learner().optimizers();
+  double was = 0.0, is = 0.0;
+  for (size_t i = 0; i < std::min(old_ones.size(), new_ones.size()) && was == is; ++i) {
+    was = old_ones[i].optimizer->learning_rate(step, old_task->train().num_train_steps);
+    is = new_ones[i].optimizer->learning_rate(step, task.train().num_train_steps);
+  }
   if (std::abs(was - is) <= 1e-6 * std::max(was, is)) return "";
   const bool is_extended = old_task->train().num_train_steps != task.train().num_train_steps;
   return fmt::format(
       "; the learning rate of step {} is now {:.3g}, it was {:.3g}{}", step, is, was,
       is_extended ? " (a schedule without an end of its own ends at num_train_steps)" : "");
+}
+
+std::vector<std::string> schedule_warnings(const BaseOptimizer& optimizer, int64_t steps) {
+  std::vector<std::string> warnings;
+  const double last = optimizer.learning_rate(steps - 1, steps);
+  if (const int64_t warmup = optimizer.warmup_steps(); warmup >= steps)
+    warnings.push_back(fmt::format(
+        "the warm-up of the learning rate takes {} steps, but the run has {}: it ends at a "
+        "learning rate of {:.3g}; set a shorter warm-up, or more steps",
+        warmup, steps, last));
+  if (const int64_t end = optimizer.decay_end(); end >= 0 && end < steps)
+    warnings.push_back(fmt::format(
+        "the decay of the learning rate ends at step {} (decay_end), but the run has {}: the steps "
+        "after it have a learning rate of {:.3g}; set decay_end to -1, the end of the run, or "
+        "num_train_steps to {}",
+        end, steps, last, end));
+  return warnings;
 }
 
 }  // namespace
@@ -65,13 +86,12 @@ std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& tr
         count > kMostNamed ? fmt::format(" and {} more weights", count - kMostNamed) : "", it, it,
         it));
   }
-  const int64_t warmup = task.learner().optimizer().warmup_steps();
   const int64_t steps = task.train().num_train_steps;
-  if (warmup >= steps && steps > kSmokeSteps)
-    warnings.push_back(fmt::format(
-        "the warm-up of the learning rate takes {} steps, but the run has {}: it ends at a "
-        "learning rate of {:.3g}; set a shorter warm-up, or more steps",
-        warmup, steps, task.learner().optimizer().learning_rate(steps - 1, steps)));
+  if (steps > kSmokeSteps)
+    for (const auto& [rule, optimizer, input] : task.learner().optimizers())
+      for (const std::string& warning : schedule_warnings(*optimizer, steps))
+        warnings.push_back(rule.empty() ? warning
+                                        : fmt::format("optimizer rule '{}': {}", rule, warning));
   return warnings;
 }
 

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// Weights that never get a gradient, and a warm-up that is longer than the run.
+// Weights that never get a gradient, a warm-up that is longer than the run, and a decay that ends
+// before it.
 std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& train_graph);
 
 // The note that a run continues at `step`, whose configuration was `hparams_before` (TOML), with

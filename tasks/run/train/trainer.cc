@@ -344,6 +344,7 @@ class Trainer final : public BaseRun {
     TrainLine line{.step = step_,
                    .loss = result.loss,
                    .learning_rate = result.learning_rate,
+                   .rule_rates = result.rule_rates,
                    .grad_norm = result.grad_norm,
                    .tokens = step_ * session_.tokens_per_step(),
                    .tokens_per_sec = throughput_.tokens_per_second(),

@@ -28,8 +28,6 @@ std::span<const Axis> tensor_axes(const Type& type) {
   return !axes.empty() && axes[0].name == kLayersAxis ? axes.subspan(1) : axes;
 }
 
-Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
-
 // The sum over all axes, or all but that of a stack, by steps that are the same on every mesh: over
 // the last axis, and then over what that leaves.
 enum class Stack { kSummed, kKept };
@@ -81,6 +79,41 @@ int64_t BaseOptimizer::warmup_steps() const {
   return steps;
 }
 
+int64_t BaseOptimizer::decay_end() const {
+  return calling(*schedule_, "decay_end()", [&] { return schedule_->decay_end(); });
+}
+
+std::vector<Slot> BaseOptimizer::slots(std::string_view, const Type& parameter) const {
+  std::vector<Slot> slots;
+  for (const auto& [name, order] : moments_)
+    slots.push_back(
+        {name, in_dtype(parameter, order == MomentOrder::kFirst ? state_.first_moment
+                                                                : state_.second_moment)});
+  return slots;
+}
+
+std::vector<Tensor> BaseOptimizer::stored(const UpdateInputs& inputs,
+                                          const std::vector<Tensor>& next) const {
+  CHECK(next.size() == moments_.size());
+  std::vector<Tensor> stored;
+  std::set<MomentOrder> seen;
+  for (size_t i = 0; i < next.size(); ++i) {
+    const auto& [name, order] = moments_[i];
+    const std::string stream = fmt::format(" ({})", name);
+    Noise noise = order == MomentOrder::kFirst ? kFirstNoise : kSecondNoise;
+    if (!seen.insert(order).second) noise = {.stream = stream};
+    stored.push_back(stored_state(inputs, i, next[i], state_.rounding, noise));
+  }
+  return stored;
+}
+
+Type in_dtype(Type type, DType dtype) {
+  type.dtype = dtype;
+  return type;
+}
+
+Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
+
 std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
                                 const Type& parameter) {
   auto slots = calling(optimizer, "slots()", [&] { return optimizer.slots(path, parameter); });
@@ -110,6 +143,7 @@ Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& input
   };
   check("parameter", updated.parameter, inputs.parameter);
   for (size_t i = 0; i < inputs.slots.size(); ++i) check("slot", updated.slots[i], inputs.slots[i]);
+  if (optimizer.averages()) check("average", updated.average, inputs.average);
   return updated;
 }
 
@@ -188,6 +222,25 @@ Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next,
   if (dtype == DType::kF32) return value;
   return rounding == Rounding::kStochastic ? stochastic_round(value, inputs.count, noise)
                                            : cast(value, dtype);
+}
+
+Tensor averaged(double decay, const Tensor& old, const Tensor& next) {
+  return old * decay + next * (1.0 - decay);
+}
+
+Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next) {
+  return decay * old + (1.0 - decay) * next;
+}
+
+Tensor bias_corrected(double beta, const Tensor& count) {
+  if (beta == 0.0) return constant(0.0, DType::kF32);
+  const Tensor power = exp(count * std::log(beta));
+  return beta * (1.0 - power) / (1.0 - beta * power);
+}
+
+Tensor bias_correction(double beta, const Tensor& count) {
+  if (beta == 0.0) return constant(1.0, DType::kF32);
+  return 1.0 - exp((count + 1.0) * std::log(beta));
 }
 
 }  // namespace tessera

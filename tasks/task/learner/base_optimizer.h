@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -38,12 +39,14 @@ struct UpdateInputs {
   Tensor count;               // Updates applied so far.
   Tensor apply;               // bool; false: parameter and slots stay unchanged.
   double weight_decay = 0.0;  // After masks.
+  Tensor average;             // If `averages()`: in the parameter's type, initially equal to it.
 };
 
-// The results, in the types of `parameter` and `slots`.
+// The results, in the types of `parameter`, `slots` and `average`.
 struct Updated {
   Tensor parameter;
   std::vector<Tensor> slots;
+  Tensor average = {};
 };
 
 class BaseOptimizer {
@@ -51,10 +54,13 @@ class BaseOptimizer {
   virtual ~BaseOptimizer() = default;
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
-  int64_t warmup_steps() const;                          // The schedule's.
+  int64_t warmup_steps() const;                          // The schedule's, as is
+  int64_t decay_end() const;                             // BaseSchedule::decay_end.
   double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
-  // The state of the parameter at this path.
-  virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
+  // Whether it computes averages of the weights, which evaluation, decoding and export read.
+  virtual bool averages() const { return false; }
+  // The state of the parameter at this path; by default its moments.
+  virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
 
  protected:
@@ -66,14 +72,20 @@ class BaseOptimizer {
         schedule_(p.schedule_tpl.instantiate()) {}
   // and also with `state` (StatePolicy); the optimizer stores these moments.
   template <typename HParams>
-  BaseOptimizer(const HParams& p, const StoredMoments& stored) : BaseOptimizer(p) {
-    check_state(class_name<HParams>(), p.state, stored);
+  BaseOptimizer(const HParams& p, std::vector<Moment> moments) : BaseOptimizer(p) {
+    state_ = p.state;
+    moments_ = std::move(moments);
+    check_state(class_name<HParams>(), p.state, moments_);
   }
+  // What is stored of the moments after a step, if slots() are the moments.
+  std::vector<Tensor> stored(const UpdateInputs& inputs, const std::vector<Tensor>& next) const;
 
  private:
   double learning_rate_;
   double weight_decay_;
   std::unique_ptr<BaseSchedule> schedule_;
+  StatePolicy state_;
+  std::vector<Moment> moments_;
 };
 
 // Call the two functions and return their results. Error, naming the class, unless these are as the
@@ -81,6 +93,9 @@ class BaseOptimizer {
 std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
                                 const Type& parameter);
 Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
+
+Type in_dtype(Type type, DType dtype);
+Tensor in_f32(const Tensor& x);
 
 // Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
 // tensor" are per layer, so that repeated and unrolled models agree.
@@ -108,5 +123,16 @@ Tensor scaled_gradient(const UpdateInputs& inputs);
 Tensor old_state(const UpdateInputs& inputs, size_t slot);
 Tensor stored_state(const UpdateInputs& inputs, size_t slot, const Tensor& next, Rounding rounding,
                     const Noise& noise);
+
+inline constexpr Noise kFirstNoise{.half = NoiseHalf::kLow};    // For the first moment,
+inline constexpr Noise kSecondNoise{.half = NoiseHalf::kHigh};  // and for the second.
+
+// old·decay + new·(1 - decay).
+Tensor averaged(double decay, const Tensor& old, const Tensor& next);
+Tensor averaged(const Tensor& decay, const Tensor& old, const Tensor& next);
+// β(1-β^t)/(1-β^(t+1)) after t updates: the decay that makes a running mean unbiased.
+Tensor bias_corrected(double beta, const Tensor& count);
+// 1-β^(t+1), by which to divide a running mean that began at zero, in the update after t others.
+Tensor bias_correction(double beta, const Tensor& count);
 
 }  // namespace tessera

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/learner/learner.h"
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
@@ -35,10 +33,6 @@ bool is_vector(const Parameter& parameter) {
   return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
 }
 
-bool matches(const std::regex& pattern, std::string_view path) {
-  return std::regex_match(path.begin(), path.end(), pattern);
-}
-
 // `weight` one step closer to equal sums of the metric along its last axis.
 Tensor balanced(const Tensor& weight, const BalancedBy& by,
                 const std::map<std::string, Metric>& metrics) {
@@ -52,37 +46,13 @@ Tensor balanced(const Tensor& weight, const BalancedBy& by,
 
 }  // namespace
 
-PathPatterns::PathPatterns(const std::vector<std::string>& patterns, std::string_view field)
-    : field_(field), texts_(patterns) {
-  for (const std::string& text : texts_) {
-    try {
-      patterns_.emplace_back(text, std::regex::ECMAScript | std::regex::optimize);
-    } catch (const std::regex_error& error) {
-      fail("{}: '{}' is not a regular expression ({})", field_, text, error.what());
-    }
-  }
-}
-
-bool PathPatterns::match(std::string_view path) const {
-  return std::ranges::any_of(patterns_, [&](const auto& each) { return matches(each, path); });
-}
-
-void PathPatterns::check(const ParameterTable& table) const {
-  std::vector<std::string> paths;
-  for (const Parameter& each : table.parameters()) paths.push_back(each.path);
-  for (size_t i = 0; i < patterns_.size(); ++i)
-    if (std::ranges::none_of(paths, [&](const auto& path) { return matches(patterns_[i], path); }))
-      fail("{}: '{}' matches no parameter{}; it must match a whole path, such as '{}'", field_,
-           texts_[i], did_you_mean(texts_[i], paths), paths.empty() ? "" : paths.front());
-}
-
 std::string ema_name(std::string_view parameter_path) {
   return fmt::format("learner/ema/{}", parameter_path);
 }
 
 Learner::Learner(const HParams& p)
     : p_(p),
-      optimizer_(p.optimizer_tpl.instantiate()),
+      optimizers_(p.optimizer_tpl, p.optimizer_rules, p.learning_rate_rules),
       no_decay_(p.weight_decay_exclusion, "weight_decay_exclusion"),
       frozen_(p.bprop_variable_exclusion, "bprop_variable_exclusion"),
       trained_(p.bprop_variable_inclusion, "bprop_variable_inclusion") {
@@ -91,17 +61,23 @@ Learner::Learner(const HParams& p)
         "learner: clip_gradient_norm_to_value={} and clip_gradient_single_norm_to_value={} "
         "exclude each other; set one of them to 0",
         p.clip_gradient_norm_to_value, p.clip_gradient_single_norm_to_value);
+  if (p.ema_decay > 0.0 && optimizers_.averages())
+    fail("learner: ema_decay is {}, but an optimizer averages the weights itself; set it to 0",
+         p.ema_decay);
 }
 
 void Learner::check(const ParameterTable& table) const {
   no_decay_.check(table);
   frozen_.check(table);
   trained_.check(table);
+  std::vector<std::string> trained;
   for (const Parameter& each : table.parameters())
-    if (trains(each)) return;
-  fail(
-      "learner: every parameter is frozen, so there is nothing to train; see "
-      "bprop_variable_exclusion and bprop_variable_inclusion");
+    if (trains(each)) trained.push_back(each.path);
+  optimizers_.check(table, trained);
+  if (trained.empty())
+    fail(
+        "learner: every parameter is frozen, so there is nothing to train; see "
+        "bprop_variable_exclusion and bprop_variable_inclusion");
 }
 
 bool Learner::trains(const Parameter& parameter) const {
@@ -109,18 +85,74 @@ bool Learner::trains(const Parameter& parameter) const {
   return !frozen_.match(parameter.path) && (trained_.empty() || trained_.match(parameter.path));
 }
 
-double Learner::weight_decay(const Parameter& parameter) const {
+double Learner::weight_decay(const Parameter& parameter, const BaseOptimizer& optimizer) const {
   if (p_.skip_lp_1d_vectors && is_vector(parameter)) return 0.0;
-  return no_decay_.match(parameter.path) ? 0.0 : optimizer_->weight_decay();
+  return no_decay_.match(parameter.path) ? 0.0 : optimizer.weight_decay();
+}
+
+Updated Learner::optimize(const Parameter& declared, const Tensor& value, const Tensor& gradient,
+                          const Tensor& average, const Scalars& scalars) const {
+  const size_t index = optimizers_.index_of(declared.path);
+  const BaseOptimizer& optimizer = *optimizers()[index].optimizer;
+  const double multiplier = optimizers_.multiplier(declared.path);
+  const Tensor& rate = scalars.learning_rates[index];
+  UpdateInputs inputs{.path = declared.path,
+                      .parameter = value,
+                      .gradient = gradient,
+                      .gradient_scale = scalars.scale,
+                      .learning_rate = multiplier == 1.0 ? rate : rate * multiplier,
+                      .count = scalars.count,
+                      .apply = scalars.apply,
+                      .weight_decay = weight_decay(declared, optimizer),
+                      .average = average};
+  const std::vector<Slot> slots = checked_slots(optimizer, declared.path, value.type());
+  for (const Slot& slot : slots)
+    inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
+  Updated updated = checked_update(optimizer, inputs);
+  Graph& graph = traced_graph();
+  graph.add_update(declared.path, updated.parameter.id());
+  for (size_t s = 0; s < slots.size(); ++s)
+    graph.add_update(slot_name(slots[s], declared.path), updated.slots[s].id());
+  return updated;
+}
+
+void Learner::update(const Parameter& declared, Tensor value, const Tensor& gradient,
+                     const std::map<std::string, Metric>& metrics, const Scalars& scalars) const {
+  Graph& graph = traced_graph();
+  const auto average_input = [&] {
+    return input(ema_name(declared.path), InputKind::kState, value.type());
+  };
+  Tensor average, next_average;
+  if (gradient.valid()) {
+    const BaseOptimizer& optimizer = *optimizers()[optimizers_.index_of(declared.path)].optimizer;
+    if (optimizer.averages()) average = average_input();
+    const Updated updated = optimize(declared, value, gradient, average, scalars);
+    value = updated.parameter;
+    next_average = updated.average;
+  }
+  if (declared.balanced_by) {
+    value = where(scalars.apply, balanced(value, *declared.balanced_by, metrics), value);
+    graph.add_update(declared.path, value.id());
+  }
+  if (!averages()) return;
+  if (!average.valid()) {
+    average = average_input();
+    // Without a decay a weight whose optimizer does not average has itself as its average.
+    next_average = value;
+    if (p_.ema_decay > 0.0)
+      next_average =
+          where(scalars.apply, average + (value - average) * (1.0 - p_.ema_decay), average);
+  }
+  graph.add_update(ema_name(declared.path), next_average.id());
 }
 
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                             const std::vector<Tensor>& gradients, const Tensor& loss,
                             const std::map<std::string, Metric>& metrics,
-                            const Tensor& learning_rate) const {
+                            const std::vector<Tensor>& learning_rates) const {
   const PhaseScope phase(Phase::kUpdate);
   Graph& graph = traced_graph();
-  const Tensor count = scalar_state(kCount);
+  Scalars scalars{.count = scalar_state(kCount), .learning_rates = learning_rates};
   const Tensor skipped = scalar_state(kSkipped);
   const Tensor in_a_row = scalar_state(kSkippedInARow);
 
@@ -128,49 +160,31 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   const bool awaited = p_.skip_nonfinite_steps || p_.skip_step_gradient_norm_value > 0.0 ||
                        p_.clip_gradient_norm_to_value > 0.0;
   const Tensor norm = norm_of_all(gradients, awaited ? NormPasses::kOne : NormPasses::kOneForEach);
-  Tensor apply = less_equal(f32(0.0), f32(0.0));
+  Tensor& apply = scalars.apply;
+  apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
   if (p_.skip_step_gradient_norm_value > 0.0)
     apply = logical_and(apply, less_equal(norm, f32(p_.skip_step_gradient_norm_value)));
-  const Tensor scale = p_.clip_gradient_norm_to_value > 0.0
-                           ? clip_scale(p_.clip_gradient_norm_to_value, norm)
-                           : f32(1.0);
+  scalars.scale = p_.clip_gradient_norm_to_value > 0.0
+                      ? clip_scale(p_.clip_gradient_norm_to_value, norm)
+                      : f32(1.0);
 
   size_t next_gradient = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& declared = table.parameters()[i];
     const PathScope path(declared.path);
-    Tensor value = parameters[i];
+    Tensor gradient;
     if (trains(declared)) {
-      Tensor gradient = gradients[next_gradient++];
+      gradient = gradients[next_gradient++];
       if (p_.clip_gradient_single_norm_to_value > 0.0)
         gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
                                          sqrt(sum_of_squares(gradient)));
-      const std::vector<Slot> slots = checked_slots(*optimizer_, declared.path, value.type());
-      UpdateInputs inputs{declared.path, value, {},
-                          gradient,      scale, learning_rate,
-                          count,         apply, weight_decay(declared)};
-      for (const Slot& slot : slots)
-        inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
-      const Updated updated = checked_update(*optimizer_, inputs);
-      value = updated.parameter;
-      graph.add_update(declared.path, value.id());
-      for (size_t s = 0; s < slots.size(); ++s)
-        graph.add_update(slot_name(slots[s], declared.path), updated.slots[s].id());
     }
-    if (declared.balanced_by) {
-      value = where(apply, balanced(value, *declared.balanced_by, metrics), value);
-      graph.add_update(declared.path, value.id());
-    }
-    if (averages()) {
-      const Tensor old = input(ema_name(declared.path), InputKind::kState, value.type());
-      const Tensor next = old + (value - old) * (1.0 - p_.ema_decay);
-      graph.add_update(ema_name(declared.path), where(apply, next, old).id());
-    }
+    update(declared, parameters[i], gradient, metrics, scalars);
   }
   const Tensor one = where(apply, f32(1.0), f32(0.0));
   LearnerReport report{norm, apply, skipped + (1.0 - one), (in_a_row + 1.0) * (1.0 - one)};
-  graph.add_update(std::string(kCount), (count + one).id());
+  graph.add_update(std::string(kCount), (scalars.count + one).id());
   graph.add_update(std::string(kSkipped), report.skipped.id());
   graph.add_update(std::string(kSkippedInARow), report.skipped_in_a_row.id());
   return report;

@@ -5,7 +5,6 @@
 
 #include <map>
 #include <memory>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +14,9 @@
 #include "core/hparams/template.h"
 #include "layers/parameter.h"
 #include "layers/summaries.h"
+#include "tasks/task/learner/optimizer_rules.h"
 #include "tasks/task/learner/optimizers.h"
+#include "tasks/task/learner/path_patterns.h"
 
 namespace tessera {
 
@@ -27,27 +28,13 @@ struct LearnerReport {
   Tensor skipped_in_a_row;
 };
 
-// Regular expressions that match whole parameter paths: the masks of the learner.
-class PathPatterns {
- public:
-  // Error if one is not a regular expression; `field` names where they are configured.
-  PathPatterns(const std::vector<std::string>& patterns, std::string_view field);
-  bool empty() const { return patterns_.empty(); }
-  bool match(std::string_view path) const;  // Whether any matches.
-  // Error naming the nearest path for a pattern that matches no parameter.
-  void check(const ParameterTable& table) const;
-
- private:
-  std::string field_;
-  std::vector<std::string> texts_;
-  std::vector<std::regex> patterns_;
-};
-
 class Learner {
  public:
   struct HParams {
     static constexpr std::string_view kName = "Learner";
-    Template<BaseOptimizer> optimizer_tpl = AdamW::HParams{};
+    Template<BaseOptimizer> optimizer_tpl = AdamW::HParams{};  // For weights without a rule.
+    std::vector<OptimizerRule> optimizer_rules;
+    std::vector<LearningRateRule> learning_rate_rules;
     double clip_gradient_norm_to_value = 0.0;  // Norm of all gradients together; 0: no clipping.
     double clip_gradient_single_norm_to_value = 0.0;  // Norm of each tensor; set at most one.
     // Regular expressions that match whole parameter paths.
@@ -59,7 +46,8 @@ class Learner {
     double skip_step_gradient_norm_value = 0.0;  // Also skip above this norm; 0: never.
     int64_t max_skipped_in_a_row = 10;           // The run then fails; 0: never.
     double ema_decay = 0.0;                      // 0: no average of the weights.
-    FIELDS(optimizer_tpl, About(clip_gradient_norm_to_value, kNotNegative),
+    FIELDS(optimizer_tpl, optimizer_rules, learning_rate_rules,
+           About(clip_gradient_norm_to_value, kNotNegative),
            About(clip_gradient_single_norm_to_value, kNotNegative), weight_decay_exclusion,
            bprop_variable_exclusion, bprop_variable_inclusion, skip_lp_1d_vectors,
            skip_nonfinite_steps, About(skip_step_gradient_norm_value, kNotNegative),
@@ -68,10 +56,15 @@ class Learner {
   explicit Learner(const HParams& p);
 
   const HParams& hparams() const { return p_; }
-  const BaseOptimizer& optimizer() const { return *optimizer_; }
-  bool averages() const { return p_.ema_decay > 0.0; }
+  const MultiOptimizer& multi_optimizer() const { return optimizers_; }
+  const std::vector<MultiOptimizer::Named>& optimizers() const { return optimizers_.all(); }
+  // The optimizer of weights without a rule; if there is none, that of the first rule.
+  const BaseOptimizer& optimizer() const { return *optimizers()[0].optimizer; }
+  // Whether it keeps averages of the weights, computed by the optimizer or with ema_decay.
+  bool averages() const { return p_.ema_decay > 0.0 || optimizers_.averages(); }
 
-  // Error for an expression that matches no parameter of the table, or if all are frozen.
+  // Error for an expression that matches no parameter of the table, for a trained weight without an
+  // optimizer or with several, or if all are frozen.
   void check(const ParameterTable& table) const;
   bool trains(const Parameter& parameter) const;
 
@@ -79,17 +72,29 @@ class Learner {
   // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
   // "learner/skipped_in_a_row", and "learner/<slot>/<path>" and "learner/ema/<path>" for
   // parameters. `gradients` has one for each trained parameter, in order; `loss` is not partial.
-  // `metrics` of the layers move the weights that are balanced by them.
+  // `learning_rates` has one for each of optimizers(). `metrics` of the layers move the weights
+  // that are balanced by them.
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                      const std::vector<Tensor>& gradients, const Tensor& loss,
                      const std::map<std::string, Metric>& metrics,
-                     const Tensor& learning_rate) const;
+                     const std::vector<Tensor>& learning_rates) const;
 
  private:
-  double weight_decay(const Parameter& parameter) const;
+  double weight_decay(const Parameter& parameter, const BaseOptimizer& optimizer) const;
+  // The scalars of a step.
+  struct Scalars {
+    Tensor count, scale, apply;
+    std::vector<Tensor> learning_rates;
+  };
+  // What the step does to one weight, which is `value`. Without a gradient it is frozen.
+  void update(const Parameter& declared, Tensor value, const Tensor& gradient,
+              const std::map<std::string, Metric>& metrics, const Scalars& scalars) const;
+  // The optimizer's part of it.
+  Updated optimize(const Parameter& declared, const Tensor& value, const Tensor& gradient,
+                   const Tensor& average, const Scalars& scalars) const;
 
   HParams p_;
-  std::unique_ptr<BaseOptimizer> optimizer_;
+  MultiOptimizer optimizers_;
   PathPatterns no_decay_, frozen_, trained_;
 };
 

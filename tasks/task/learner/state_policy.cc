@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/learner/state_policy.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace tessera {
@@ -19,11 +21,13 @@ void check_moment(std::string_view optimizer, std::string_view field, DType dtyp
 }  // namespace
 
 void check_state(std::string_view optimizer, const StatePolicy& state,
-                 const StoredMoments& stored) {
-  check_moment(optimizer, "first_moment", state.first_moment,
-               stored.first ? Kept::kStored : Kept::kNot);
-  check_moment(optimizer, "second_moment", state.second_moment,
-               stored.second ? Kept::kStored : Kept::kNot);
+                 const std::vector<Moment>& stored) {
+  const auto kept = [&](MomentOrder order) {
+    const bool has = std::ranges::find(stored, order, &Moment::order) != stored.end();
+    return has ? Kept::kStored : Kept::kNot;
+  };
+  check_moment(optimizer, "first_moment", state.first_moment, kept(MomentOrder::kFirst));
+  check_moment(optimizer, "second_moment", state.second_moment, kept(MomentOrder::kSecond));
 }
 
 }  // namespace tessera

@@ -2,7 +2,9 @@
 // How optimizers store their state between steps. Their arithmetic is in f32, whatever they store.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/hparams/fields.h"
@@ -21,13 +23,15 @@ struct StatePolicy {
   bool operator==(const StatePolicy&) const = default;
 };
 
-// Which moments an optimizer stores with its settings.
-struct StoredMoments {
-  bool first = false;
-  bool second = false;
+// A moment that an optimizer stores: the name of its slot, and which dtype of the policy it has.
+enum class MomentOrder { kFirst, kSecond };
+struct Moment {
+  std::string name;
+  MomentOrder order = MomentOrder::kFirst;
 };
 
 // Error for a dtype that state cannot have, or for one of a moment that is not stored.
-void check_state(std::string_view optimizer, const StatePolicy& state, const StoredMoments& stored);
+void check_state(std::string_view optimizer, const StatePolicy& state,
+                 const std::vector<Moment>& stored);
 
 }  // namespace tessera

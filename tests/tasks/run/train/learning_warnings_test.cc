@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warnings about weights that get no gradient and about a warm-up longer than the run.
+// Warnings about weights that get no gradient about a warm-up longer than the run, and about a
+// decay that ends before it.
 #include "tasks/run/train/learning_warnings.h"
 
 #include "core/ops/elementwise.h"
@@ -71,6 +72,27 @@ TEST_CASE("a warm-up that does not end within the run is mentioned, with the las
           std::vector<std::string>{
               "the warm-up of the learning rate takes 99 steps, but the run has 50: it ends at a "
               "learning rate of 0.0495; set a shorter warm-up, or more steps"});
+}
+
+TEST_CASE("a decay that ends before the run is mentioned with both steps, for each optimizer") {
+  SingleTask::HParams p = linear_task();
+  p.train.num_train_steps = 100;
+  const auto ends_at = [](int64_t step) {
+    return Sgd::HParams{
+        .learning_rate = 0.1,
+        .schedule_tpl = LinearRampupLinearDecay::HParams{.decay_end = step, .min_ratio = 0.25}};
+  };
+  p.learner.optimizer_tpl = ends_at(100);
+  REQUIRE(warnings(p).empty());
+  p.learner.optimizer_tpl = ends_at(80);
+  const std::string text =
+      "the decay of the learning rate ends at step 80 (decay_end), but the run has 100: the steps "
+      "after it have a learning rate of 0.025; set decay_end to -1, the end of the run, or "
+      "num_train_steps to 80";
+  REQUIRE(warnings(p) == std::vector<std::string>{text});
+  p.learner.optimizer_tpl = Sgd::HParams{};
+  p.learner.optimizer_rules = {{"biases", {"bias"}, ends_at(80)}};
+  REQUIRE(warnings(p) == std::vector<std::string>{"optimizer rule 'biases': " + text});
 }
 
 }  // namespace

@@ -89,6 +89,13 @@ TEST_CASE("every optimizer stores a neighbour in bf16 of the state that it has i
       both(Adafactor::HParams{.beta1 = 0.9, .min_dim_size_to_factor = 2}, kBothNarrow),
       both(Adafactor::HParams{.min_dim_size_to_factor = 200}, kSecondNarrow),
       both(Adafactor::HParams{.beta1 = 0.9, .min_dim_size_to_factor = 2}, nearest(kFirstNarrow)),
+      both(AdamW::HParams{.amsgrad = true}, kBothNarrow),
+      both(Lion::HParams{}, kFirstNarrow),
+      both(Lamb::HParams{}, kBothNarrow),
+      both(Adagrad::HParams{}, kSecondNarrow),
+      both(RmsProp::HParams{.momentum = 0.9, .centered = true}, kBothNarrow),
+      both(RmsProp::HParams{}, nearest(kSecondNarrow)),
+      both(ScheduleFreeAdamW::HParams{}, kSecondNarrow),
       both(Sgd::HParams{.momentum = 0.9}, kFirstNarrow),
       both(Sgd::HParams{.momentum = 0.9, .nesterov = true}, nearest(kFirstNarrow))};
   for (const Case& row : cases) {
@@ -165,6 +172,10 @@ TEST_CASE("optimizers refuse dtypes that state cannot have, and those of state t
   REQUIRE_THAT(refusal(Adafactor::HParams{.state = kBothNarrow}),
                Catch::Contains("state.first_moment is bf16, but Adafactor"));
   REQUIRE(refusal(Adafactor::HParams{.beta1 = 0.9, .state = kBothNarrow}) == "");
+  REQUIRE_THAT(refusal(Lion::HParams{.state = kBothNarrow}),
+               Catch::Contains("state.second_moment is bf16, but Lion"));
+  REQUIRE_THAT(refusal(RmsProp::HParams{.state = kBothNarrow}),
+               Catch::Contains("state.first_moment is bf16, but RmsProp"));
 }
 
 // A tiny run with AdamW, or Pax's Adam with its cap.

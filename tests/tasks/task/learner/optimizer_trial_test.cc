@@ -120,17 +120,56 @@ TEST_CASE("the update of a stacked weight is capped separately for each layer") 
   require_close(trial.parameter, expected);
 }
 
+TEST_CASE("a stacked weight is updated like the weights of its layers") {
+  const Type stack = make_type(DType::kF32, {{std::string(kLayersAxis), 3, {}}, {"embed", 4, {}}});
+  const Type one = make_type(DType::kF32, {{"embed", 4, {}}});
+  const std::vector<Template<BaseOptimizer>> optimizers = {Lamb::HParams{.max_norm = 1.1},
+                                                           ScheduleFreeAdamW::HParams{},
+                                                           Adam::HParams{}, Lion::HParams{}};
+  for (const Template<BaseOptimizer>& optimizer_tpl : optimizers) {
+    INFO(optimizer_tpl.name());
+    OptimizerTrial whole{.optimizer_tpl = optimizer_tpl,
+                         .type = stack,
+                         .parameter = some_numbers(12, 7),
+                         .weight_decay = 0.1};
+    OptimizerTrial layers = whole;
+    layers.parameter.clear();
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const auto part = [&](const std::vector<double>& all) {
+        return std::vector<double>(all.begin() + 4 * layer, all.begin() + 4 * layer + 4);
+      };
+      OptimizerTrial trial = whole;
+      trial.type = one;
+      trial.parameter = part(whole.parameter);
+      std::vector<std::vector<double>> gradients;
+      for (const auto& gradient : three_gradients(12)) gradients.push_back(part(gradient));
+      trial.run(gradients);
+      std::ranges::copy(trial.parameter, std::back_inserter(layers.parameter));
+    }
+    whole.run(three_gradients(12));
+    REQUIRE(whole.parameter == layers.parameter);
+  }
+}
+
 TEST_CASE("the update of a stack whose layers are split keeps the layout of the stack") {
   const Mesh mesh({{"stage", 2}});
   const std::string type = "f32[\"layers/stage=4 embed=8 mlp=8\"]";
   const std::vector<Template<BaseOptimizer>> optimizers = {
-      Adam::HParams{.clip_threshold = 0.5},
+      Adam::HParams{.clip_threshold = 0.5}, Lamb::HParams{}, ScheduleFreeAdamW::HParams{},
       Adafactor::HParams{.min_dim_size_to_factor = 4, .multiply_by_parameter_scale = true}};
   for (const Template<BaseOptimizer>& optimizer_tpl : optimizers) {
+    INFO(optimizer_tpl.name());
     const auto optimizer = optimizer_tpl.instantiate();
-    Trial trial(mesh, {type, type, "f32[\"\"]", "f32[\"\"]", "f32[\"\"]", "bool[\"\"]"});
+    Trial trial(mesh, {type, type, "f32[\"\"]", "f32[\"\"]", "f32[\"\"]", "bool[\"\"]", type});
     const std::vector<Tensor>& in = trial.inputs();
-    UpdateInputs inputs{"w", in[0], {}, in[1], in[2], in[3], in[4], in[5], 0.0};
+    UpdateInputs inputs{.path = "w",
+                        .parameter = in[0],
+                        .gradient = in[1],
+                        .gradient_scale = in[2],
+                        .learning_rate = in[3],
+                        .count = in[4],
+                        .apply = in[5],
+                        .average = in[6]};
     for (const Slot& slot : optimizer->slots("w", in[0].type()))
       inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     REQUIRE(optimizer->update(inputs).parameter.type() == in[0].type());
@@ -226,8 +265,17 @@ TEST_CASE("Adafactor with Adam's decay averages squared gradients without bias")
 
 TEST_CASE("a step that is not applied changes neither parameter nor state") {
   const std::vector<Template<BaseOptimizer>> optimizers = {
-      AdamW::HParams{}, Adam::HParams{}, Adam::HParams{.clip_threshold = 0.0},
-      Sgd::HParams{.momentum = 0.9}, Adafactor::HParams{.beta1 = 0.9, .min_dim_size_to_factor = 2}};
+      AdamW::HParams{},
+      Adam::HParams{},
+      Adam::HParams{.clip_threshold = 0.0},
+      Sgd::HParams{.momentum = 0.9},
+      Adafactor::HParams{.beta1 = 0.9, .min_dim_size_to_factor = 2},
+      AdamW::HParams{.amsgrad = true},
+      Lion::HParams{},
+      Lamb::HParams{},
+      Adagrad::HParams{},
+      RmsProp::HParams{.momentum = 0.9, .centered = true},
+      ScheduleFreeAdamW::HParams{}};
   for (const auto& optimizer_tpl : optimizers) {
     INFO(optimizer_tpl.name());
     OptimizerTrial trial{.optimizer_tpl = optimizer_tpl,
@@ -239,6 +287,7 @@ TEST_CASE("a step that is not applied changes neither parameter nor state") {
     bad[5] = std::nan("");
     trial.run({bad, bad}, false);
     require_close(trial.parameter, before);
+    if (!trial.average.empty()) require_close(trial.average, before);
     for (const auto& slot : trial.slots) require_close(slot, std::vector<double>(slot.size(), 0.0));
   }
 }
