@@ -153,6 +153,13 @@ TEST_CASE("a mesh-invariant step has the same bits on some meshes") {
   run_recipe(kPipeline, 2, 10, 7);
 }
 
+TEST_CASE("a mesh-invariant step with Muon has the same bits on some meshes") {
+  for (Recipe recipe : {kDense, kExperts, kPipeline}) {
+    recipe.model += ",muon";
+    run_recipe(recipe, 2, 3, 8);
+  }
+}
+
 TEST_CASE("leaves of several examples are the same on every mesh") {
   CompositionSizes sizes = kSizes;
   sizes.batch = 20;  // Four leaves of five examples.
@@ -166,6 +173,13 @@ TEST_CASE("leaves of several examples are the same on every mesh") {
 
 TEST_CASE("fifty mesh-invariant steps have the same bits on twenty meshes", "[full]") {
   for (const Recipe* recipe : {&kDense, &kExperts, &kPipeline}) run_recipe(*recipe, 50, 0, 1);
+}
+
+TEST_CASE("fifty mesh-invariant steps with Muon have the same bits on twenty meshes", "[full]") {
+  for (Recipe recipe : {kDense, kExperts, kPipeline}) {
+    recipe.model += ",muon";
+    run_recipe(recipe, 50, 0, 1);
+  }
 }
 
 TEST_CASE("fifty mesh-invariant steps in bf16 have the same bits on twenty meshes", "[full]") {

@@ -37,6 +37,8 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     inputs.count = input("count", InputKind::kScalar, scalar);
     inputs.apply = less(constant(0.0, DType::kF32), input("apply", InputKind::kScalar, scalar));
     inputs.weight_decay = weight_decay;
+    const Parameter weight{.path = "w", .type = type, .init = {}, .fans = fans};
+    inputs.matrix = matrix_axes(weight).value_or(FanAxes{});
     const Updated updated = optimizer->update(inputs);
     graph.add_update("w", updated.parameter.id());
     for (size_t i = 0; i < declared.size(); ++i)

@@ -15,6 +15,7 @@
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
 #include "core/ops/rounding.h"
+#include "layers/parameter.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/learner/state_policy.h"
 
@@ -38,6 +39,7 @@ struct UpdateInputs {
   Tensor count;               // Updates applied so far.
   Tensor apply;               // bool; false: parameter and slots stay unchanged.
   double weight_decay = 0.0;  // After masks.
+  FanAxes matrix;             // Of matrix_axes(); empty: the parameter has no matrices.
 };
 
 // The results, in the types of `parameter` and `slots`.
@@ -51,8 +53,12 @@ class BaseOptimizer {
   virtual ~BaseOptimizer() = default;
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
-  int64_t warmup_steps() const;                          // The schedule's.
+  double base_learning_rate() const { return learning_rate_; }  // Without the schedule.
+  int64_t warmup_steps() const;                                 // The schedule's.
   double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
+  // The optimizer of this parameter: itself, or one of those of which it consists. Its learning
+  // rate then follows the schedule of the whole. Error that names the parameter if there is none.
+  virtual const BaseOptimizer& for_parameter(const Parameter&) const { return *this; }
   // The state of the parameter at this path.
   virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const = 0;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
@@ -81,6 +87,9 @@ class BaseOptimizer {
 std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
                                 const Type& parameter);
 Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
+
+// The learning rate of `part`, where `whole` has this one (BaseOptimizer::for_parameter).
+Tensor learning_rate_of(const BaseOptimizer& part, const BaseOptimizer& whole, const Tensor& rate);
 
 // Functions shared by optimizers. A weight stacked by Repeated is a stack of tensors: norms "per
 // tensor" are per layer, so that repeated and unrolled models agree.

@@ -97,8 +97,13 @@ void Learner::check(const ParameterTable& table) const {
   no_decay_.check(table);
   frozen_.check(table);
   trained_.check(table);
-  for (const Parameter& each : table.parameters())
-    if (trains(each)) return;
+  bool any = false;
+  for (const Parameter& each : table.parameters()) {
+    if (!trains(each)) continue;
+    optimizer_->for_parameter(each);
+    any = true;
+  }
+  if (any) return;
   fail(
       "learner: every parameter is frozen, so there is nothing to train; see "
       "bprop_variable_exclusion and bprop_variable_inclusion");
@@ -109,9 +114,9 @@ bool Learner::trains(const Parameter& parameter) const {
   return !frozen_.match(parameter.path) && (trained_.empty() || trained_.match(parameter.path));
 }
 
-double Learner::weight_decay(const Parameter& parameter) const {
+double Learner::weight_decay(const BaseOptimizer& optimizer, const Parameter& parameter) const {
   if (p_.skip_lp_1d_vectors && is_vector(parameter)) return 0.0;
-  return no_decay_.match(parameter.path) ? 0.0 : optimizer_->weight_decay();
+  return no_decay_.match(parameter.path) ? 0.0 : optimizer.weight_decay();
 }
 
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
@@ -146,13 +151,21 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
       if (p_.clip_gradient_single_norm_to_value > 0.0)
         gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
                                          sqrt(sum_of_squares(gradient)));
-      const std::vector<Slot> slots = checked_slots(*optimizer_, declared.path, value.type());
-      UpdateInputs inputs{declared.path, value, {},
-                          gradient,      scale, learning_rate,
-                          count,         apply, weight_decay(declared)};
+      const BaseOptimizer& optimizer = optimizer_->for_parameter(declared);
+      const std::vector<Slot> slots = checked_slots(optimizer, declared.path, value.type());
+      UpdateInputs inputs{declared.path,
+                          value,
+                          {},
+                          gradient,
+                          scale,
+                          learning_rate_of(optimizer, *optimizer_, learning_rate),
+                          count,
+                          apply,
+                          weight_decay(optimizer, declared),
+                          matrix_axes(declared).value_or(FanAxes{})};
       for (const Slot& slot : slots)
         inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
-      const Updated updated = checked_update(*optimizer_, inputs);
+      const Updated updated = checked_update(optimizer, inputs);
       value = updated.parameter;
       graph.add_update(declared.path, value.id());
       for (size_t s = 0; s < slots.size(); ++s)

@@ -86,7 +86,7 @@ class Learner {
                      const Tensor& learning_rate) const;
 
  private:
-  double weight_decay(const Parameter& parameter) const;
+  double weight_decay(const BaseOptimizer& optimizer, const Parameter& parameter) const;
 
   HParams p_;
   std::unique_ptr<BaseOptimizer> optimizer_;
