@@ -220,7 +220,7 @@ void set_adafactor(ModelParts& m, Chance& chance) {
 void set_muon(ModelParts& m, Chance& chance) {
   Muon::HParams muon{.nesterov = chance.coin(),
                      .epsilon = kEpsilon,
-                     .dtype = chance.coin() ? DType::kF32 : DType::kBF16,
+                     .dtype = DType::kF32,
                      .other_tpl = AdamW::HParams{.learning_rate = 1e-2, .epsilon = kEpsilon}};
   if (chance.coin()) muon.scale = MuonScale::kOriginal;
   if (chance.coin()) muon.state.first_moment = DType::kBF16;

@@ -145,6 +145,33 @@ TEST_CASE("Muon is torch's in f32 and in bf16, within their roundings") {
   }
 }
 
+TEST_CASE("Muon gives the layers of a stack the bits of layers of their own") {
+  const MuonGolden golden = read_muon_golden();
+  const MuonCase& stack = *std::ranges::find(golden.cases, "stack", &MuonCase::name);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto trained = [&](const std::string& axes, int64_t first, int64_t count) {
+      MuonCase row = stack;
+      row.p.dtype = dtype;
+      const auto part = [&](const std::vector<double>& whole) {
+        return std::vector<double>(whole.begin() + first, whole.begin() + first + count);
+      };
+      OptimizerTrial trial{.optimizer_tpl = row.p,
+                           .type = parse_type(fmt::format("f32[\"{}\"]", axes)),
+                           .parameter = part(golden_noise(row.name, row.type().elements())),
+                           .fans = row.fans};
+      std::vector<std::vector<double>> gradients;
+      for (const auto& gradient : gradients_of(row, 3)) gradients.push_back(part(gradient));
+      trial.run(gradients);
+      return trial.parameter;
+    };
+    const int64_t layer = stack.type().elements() / 3;
+    std::vector<double> unrolled;
+    for (int64_t i = 0; i < 3; ++i)
+      std::ranges::copy(trained("mlp=7 embed=4", i * layer, layer), std::back_inserter(unrolled));
+    REQUIRE(trained(stack.axes, 0, 3 * layer) == unrolled);
+  }
+}
+
 // One update on a mesh, by the lowered graphs of its devices, and on one device.
 struct MeshUpdate {
   std::map<std::string, std::vector<double>> on_mesh, on_one;
