@@ -17,7 +17,6 @@
 #include "core/ops/gather.h"
 #include "core/ops/grouped_product.h"
 #include "core/ops/linear_recurrence.h"
-#include "core/ops/newton_schulz.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/random.h"
@@ -132,12 +131,6 @@ std::vector<BenchCase> bench_cases(const BenchSizes& s) {
                      {fmt::format("{}[\"row={} vocab={}\"]", dtype, s.loss_rows, s.vocab),
                       fmt::format("i32[\"row={}\"]", s.loss_rows)},
                      [](const Tensors& in) { cross_entropy(in[0], in[1], "vocab"); }});
-    cases.push_back({"newton_schulz/" + dtype,
-                     {fmt::format("{}[\"embed={} mlp={}\"]", dtype, s.embed, 2 * s.embed)},
-                     [](const Tensors& in) {
-                       newton_schulz(in[0], {{"mlp"}, {"embed"}});
-                     },
-                     /*gradient=*/false});
   }
   for (const BenchProduct& each : s.products) add_model_product(cases, each);
   for (BenchCase& each : cases) each.integers = std::min(each.integers, s.vocab);

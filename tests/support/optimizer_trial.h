@@ -16,7 +16,7 @@ struct OptimizerTrial {
   double weight_decay = 0.0;
   double gradient_scale = 1.0;
   double learning_rate = 0.1;
-  FanAxes fans;  // As declared with the parameter.
+  FanAxes fans;                            // The declaration of the parameter.
   std::vector<std::vector<double>> slots;  // Set by run().
 
   // Takes one step per gradient; with `apply` false the steps are skipped.

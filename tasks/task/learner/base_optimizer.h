@@ -39,7 +39,7 @@ struct UpdateInputs {
   Tensor count;               // Updates applied so far.
   Tensor apply;               // bool; false: parameter and slots stay unchanged.
   double weight_decay = 0.0;  // After masks.
-  FanAxes matrix;             // Of matrix_axes(); empty: the parameter has no matrices.
+  FanAxes matrix;             // Axes of its matrices (matrix_axes); empty: it has none.
 };
 
 // The results, in the types of `parameter` and `slots`.

@@ -38,10 +38,10 @@ class Muon final : public BaseOptimizer {
     bool nesterov = true;
     double weight_decay = 0.1;
     MuonScale scale = MuonScale::kMatchRmsAdamw;
-    int64_t steps = 5;                                             // Of Newton-Schulz.
-    std::vector<double> coefficients = {3.4445, -4.7750, 2.0315};  // Of X, X³ and X⁵.
+    int64_t steps = 5;                                             // Steps of Newton-Schulz.
+    std::vector<double> coefficients = {3.4445, -4.7750, 2.0315};  // Factors of X, X³ and X⁵.
     double epsilon = 1e-7;
-    DType dtype = DType::kBF16;  // Of the products: bf16 or f32.
+    DType dtype = DType::kBF16;  // Dtype of the products, bf16 or f32.
     // Axes that number matrices in weights that declare them as rows or columns: "heads".
     std::vector<std::string> block_axes;
     // Weights with one of these axes are tables or heads, which `other_tpl` updates.
