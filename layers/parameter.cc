@@ -58,13 +58,15 @@ double product_of(const std::vector<Axis>& axes, const std::vector<std::string>&
   return product;
 }
 
+bool are_declared(const FanAxes& fans) { return !fans.in.empty() || !fans.out.empty(); }
+
 struct Fans {
   double in = 1.0, out = 1.0;
 };
 
 Fans fans_of(const Parameter& parameter) {
   const std::vector<Axis> axes = layer_axes(parameter);
-  if (!parameter.fans.in.empty() || !parameter.fans.out.empty())
+  if (are_declared(parameter.fans) && !parameter.fans.init_by_last_two)
     return {product_of(axes, parameter.fans.in), product_of(axes, parameter.fans.out)};
   if (axes.empty()) return {};
   const double last = static_cast<double>(axes.back().size);
@@ -248,6 +250,17 @@ void parallel_for(int64_t count, int threads, Work work) {
 }
 
 }  // namespace
+
+std::optional<FanAxes> matrix_axes(const Parameter& parameter) {
+  const FanAxes& fans = parameter.fans;
+  const std::vector<Axis> axes = layer_axes(parameter);
+  if (!are_declared(fans)) {
+    if (axes.size() < 2 || parameter.init.kind == InitKind::kConstant) return std::nullopt;
+    return FanAxes{{axes[axes.size() - 2].name}, {axes.back().name}};
+  }
+  if (fans.in.empty() || fans.out.empty()) return std::nullopt;
+  return FanAxes{fans.in, fans.out};
+}
 
 int32_t ParameterTable::add(Parameter parameter) {
   if (find(parameter.path) != nullptr)

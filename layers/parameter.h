@@ -21,9 +21,11 @@ namespace tessera {
 // The axes of a weight that count as inputs and outputs for initialisers that scale by fan in or
 // fan out. Both empty: the last axis is the output, the one before it the input, and both are
 // multiplied by all earlier ones (Pax's reading of a convolution kernel); a single axis is both.
+// They are also the axes of the weight's matrices (matrix_axes).
 struct FanAxes {
   std::vector<std::string> in;
   std::vector<std::string> out;
+  bool init_by_last_two = false;  // Initialisers take the last two axes all the same.
 };
 
 inline WeightInit zeros() { return {InitKind::kConstant, 0.0}; }
@@ -48,6 +50,11 @@ struct Parameter {
   std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
 };
+
+// Returns the axes of the matrices of which a weight consists: those that `fans` declares, else the
+// last two, unless the weight starts constant as biases and scales do. Its other axes number the
+// matrices: layers, experts, the parts of a fused projection. None: it has no matrices.
+std::optional<FanAxes> matrix_axes(const Parameter& parameter);
 
 class ParameterTable {
  public:

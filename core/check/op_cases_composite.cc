@@ -19,6 +19,7 @@
 #include "core/ops/grouped_product.h"
 #include "core/ops/layout.h"
 #include "core/ops/linear_recurrence.h"
+#include "core/ops/newton_schulz.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -315,6 +316,21 @@ void add_rounded_moments(std::vector<OpCase>& rows) {
   row.tolerance_f32 = 0.0;
 }
 
+// Adds wide, tall and stacked matrices, and those of several axes in any order.
+void add_newton_schulz(std::vector<OpCase>& rows) {
+  const std::vector<std::pair<std::string, MatrixAxes>> matrices = {
+      {"a=3 b=5", {{"a"}, {"b"}}},
+      {"a=5 b=3", {{"b"}, {"a"}}},
+      {"layer=2 a=3 part=2 b=2 c=3", {{"b", "c"}, {"a"}}}};
+  for (const auto& [type, axes] : matrices) {
+    OpCase& row =
+        add_case(rows, kNewtonSchulzOp, {fmt::format("float[\"{}\"]", type)},
+                 [axes](const Tensors& in) { return newton_schulz(in[0], axes, {.steps = 3}); });
+    row.differentiable = false;
+    row.tolerance_bf16 = 5e-2;  // Each step has three roundings to bf16, which the next enlarges.
+  }
+}
+
 void add_optimizers(std::vector<OpCase>& rows) {
   const std::vector<AdamOptions> options = {
       {.weight_decay = 0.1},
@@ -337,6 +353,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
     }
   }
   add_rounded_moments(rows);
+  add_newton_schulz(rows);
   add_case(rows, kSquaredNormOp, {"float[\"a=3 b=4 c=5\"]", "f32[\"a=9\"]", "float[\"\"]"},
            [](const Tensors& in) -> Tensors {
              return {squared_norm({in[0], in[1], in[2]})};

@@ -67,7 +67,7 @@ void add_model_flops(const Graph& graph, double times, std::map<DType, double>* 
     if (!node.bodies.empty()) {
       const double count = static_cast<double>(node.attributes.get_or(key::kCount, 1));
       for (const auto& body : node.bodies) add_model_flops(*body, times * count, flops);
-    } else if (node.op->op_class == OpClass::kContraction && node.op->flops != nullptr) {
+    } else if (is_model_product(node) && node.op->flops != nullptr) {
       (*flops)[graph.type(node.inputs[0]).dtype] += times * node.op->flops(graph, node);
     }
   }
@@ -119,6 +119,11 @@ int64_t bytes_per_step(const std::vector<CollectiveUse>& uses) {
   int64_t total = 0;
   for (const CollectiveUse& use : uses) total += use.bytes_per_step();
   return total;
+}
+
+bool is_model_product(const Node& node) {
+  return node.op->op_class == OpClass::kContraction && !node.remat_clone &&
+         node.phase != Phase::kUpdate;
 }
 
 std::map<DType, double> model_flops(const Graph& traced) {

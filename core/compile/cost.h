@@ -16,8 +16,11 @@ namespace tessera {
 double node_flops(const Graph& graph, const Node& node);
 double graph_flops(const Graph& graph);
 
-// FLOPs of the matrix products of one step as traced, by dtype: causal attention counts its lower
-// triangle, recomputation is not counted.
+// Whether the FLOPs of a node count for MFU: products of the model, but not those of a
+// recomputation or of the optimizer.
+bool is_model_product(const Node& node);
+// FLOPs of the model's products in one step as traced, by dtype: causal attention counts its lower
+// triangle.
 std::map<DType, double> model_flops(const Graph& traced);
 
 // Bytes that one execution of a node reads and writes in memory. Not for loops.

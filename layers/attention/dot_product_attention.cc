@@ -103,7 +103,7 @@ void DotProductAttention::declare_projections(const HParams& p) {
   const Axis kv_heads{"kv_heads", p.num_kv_heads.get_or(p.num_heads.get()), {}};
   const Axis head_dim{"head_dim", head_dim_, {}};
   const auto fans = [&](std::vector<std::string> in, std::vector<std::string> out) {
-    return p.last_two_axes_fans ? FanAxes{} : FanAxes{std::move(in), std::move(out)};
+    return FanAxes{std::move(in), std::move(out), p.last_two_axes_fans};
   };
   if (p.combine_qkv) {
     const Axis qkv{"qkv", 3, {}};

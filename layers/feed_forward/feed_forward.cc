@@ -22,7 +22,7 @@ Linear::Linear(const HParams& p) : UnaryLayer(p.layer), p_(p) {
         "rename it afterwards",
         p.input_axis);
   w_ = weight("w", {{p.input_axis, p.input_dims.get()}, {p.output_axis, p.output_dims.get()}},
-              p.layer.init());
+              p.layer.init(), {{p.input_axis}, {p.output_axis}});
   if (p.use_bias) bias_ = weight("b", {{p.output_axis, p.output_dims.get()}}, zeros());
 }
 
@@ -40,15 +40,16 @@ FeedForward::FeedForward(const HParams& p) : UnaryLayer(p.layer) {
   const Axis embed{"embed", p.model_dims.get(), {}};
   const Axis mlp{"mlp", p.hidden_dims.get(), {}};
   const WeightInit init = p.layer.init();
+  const FanAxes in{{"embed"}, {"mlp"}}, out{{"mlp"}, {"embed"}};
   if (p.use_gated_activation) {
-    gate_ = weight("gate", {embed, mlp}, init);
+    gate_ = weight("gate", {embed, mlp}, init, in);
     if (p.use_bias) gate_bias_ = weight("gate_bias", {mlp}, zeros());
   }
-  up_ = weight("up", {embed, mlp}, init);
+  up_ = weight("up", {embed, mlp}, init, in);
   if (p.use_bias) up_bias_ = weight("up_bias", {mlp}, zeros());
   activation_ = child("activation", p.activation_tpl);
   dropout_ = child<UnaryLayer>("dropout", Dropout::HParams{.rate = p.dropout_rate});
-  down_ = weight("down", {mlp, embed}, p.down_init.get_or(init));
+  down_ = weight("down", {mlp, embed}, p.down_init.get_or(init), out);
   if (p.use_bias) down_bias_ = weight("down_bias", {embed}, zeros());
 }
 

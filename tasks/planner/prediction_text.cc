@@ -60,9 +60,9 @@ constexpr std::array kPartNames = {"matrix products", "attention", "other kernel
 
 Part part_of(const PricedLaunch& launch) {
   if (launch.op->op_class == OpClass::kCollective) return Part::kCollectives;
+  if (launch.phase == Phase::kUpdate) return Part::kUpdate;
   if (launch.op == &kAttentionOp || launch.op == &kAttentionGradOp) return Part::kAttention;
-  if (launch.op->op_class == OpClass::kContraction) return Part::kProducts;
-  return launch.phase == Phase::kUpdate ? Part::kUpdate : Part::kOther;
+  return launch.op->op_class == OpClass::kContraction ? Part::kProducts : Part::kOther;
 }
 
 std::vector<LaunchGroup> groups_of(const Prediction& prediction) {

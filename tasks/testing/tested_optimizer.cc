@@ -20,28 +20,32 @@ TestedOptimizer::TestedOptimizer(const Template<BaseOptimizer>& optimizer_tpl,
   const TraceScope trace(graph_, mesh_, rules);
   const PathScope where(path);
   const Type type = apply_rules(rules.weights, mesh_, parse_type(setting_.type));
+  const Parameter declared{.path = path, .type = type, .init = {}, .fans = setting_.fans};
+  const BaseOptimizer& optimizer = optimizer_->for_parameter(declared);
   const auto scalar = [](const std::string& name) {
     return input(name, InputKind::kScalar, make_type(DType::kF32, {}));
   };
-  UpdateInputs inputs{.path = path,
-                      .parameter = input(path, InputKind::kParameter, type),
-                      .gradient = input("gradient", InputKind::kBatch, type),
-                      .gradient_scale = constant(1.0, DType::kF32),
-                      .learning_rate = scalar("learning rate"),
-                      .count = scalar("count"),
-                      .apply = less(constant(0.0, DType::kF32), constant(1.0, DType::kF32)),
-                      .weight_decay = optimizer_->weight_decay()};
-  const std::vector<Slot> slots = checked_slots(*optimizer_, path, type);
+  UpdateInputs inputs{
+      .path = path,
+      .parameter = input(path, InputKind::kParameter, type),
+      .gradient = input("gradient", InputKind::kBatch, type),
+      .gradient_scale = constant(1.0, DType::kF32),
+      .learning_rate = learning_rate_of(optimizer, *optimizer_, scalar("learning rate")),
+      .count = scalar("count"),
+      .apply = less(constant(0.0, DType::kF32), constant(1.0, DType::kF32)),
+      .weight_decay = optimizer.weight_decay(),
+      .matrix = matrix_axes(declared).value_or(FanAxes{})};
+  const std::vector<Slot> slots = checked_slots(optimizer, path, type);
   state_[path] = setting_.weight;
   for (const Slot& slot : slots) {
     inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     state_["slot " + slot.name].resize(static_cast<size_t>(slot.type.elements()));
   }
-  if (optimizer_->averages()) {
+  if (optimizer.averages()) {
     inputs.average = input("average", InputKind::kState, type);
     state_["average"] = setting_.weight;
   }
-  const Updated next = checked_update(*optimizer_, inputs);
+  const Updated next = checked_update(optimizer, inputs);
   graph_.add_update(path, next.parameter.id());
   if (next.average.valid()) graph_.add_update("average", next.average.id());
   for (size_t i = 0; i < slots.size(); ++i)

@@ -23,6 +23,7 @@ struct OptimizerSetting {
   std::string type;  // "f32[\"embed=4 mlp=2\"]"; "": one axis with the elements of `weight`.
   std::vector<double> weight;  // Before the first step.
   int64_t num_train_steps = 100;
+  FanAxes fans = {};  // As declared with a weight of the model.
   MeshConfig mesh = {};
   RulesConfig rules = {};
 };

@@ -7,6 +7,7 @@
 #include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/feed_forward/head_transform.h"
+#include "tasks/task/learner/muon.h"
 #include "tests/composition/recorded_gradient.h"
 
 namespace tessera {
@@ -216,6 +217,16 @@ void set_adafactor(ModelParts& m, Chance& chance) {
                                                 .min_dim_size_to_factor = 8});
 }
 
+void set_muon(ModelParts& m, Chance& chance) {
+  Muon::HParams muon{.nesterov = chance.coin(),
+                     .epsilon = kEpsilon,
+                     .dtype = DType::kF32,
+                     .other_tpl = AdamW::HParams{.learning_rate = 1e-2, .epsilon = kEpsilon}};
+  if (chance.coin()) muon.scale = MuonScale::kOriginal;
+  if (chance.coin()) muon.state.first_moment = DType::kBF16;
+  m.task.learner.optimizer_tpl = muon;
+}
+
 void set_sgd(ModelParts& m, Chance& chance) {
   Sgd::HParams sgd{.weight_decay = 0.1};
   if (chance.coin()) sgd.momentum = 0.9;
@@ -369,6 +380,7 @@ const std::vector<Feature> kFeatures = {
     {"fp8", "dtypes", "", set_fp8},
     {"adam", "optimizer", "", set_adam},
     {"adafactor", "optimizer", "", set_adafactor},
+    {"muon", "optimizer", "", set_muon},
     {"sgd", "optimizer", "", set_sgd},
     {"lion", "optimizer", "", set_lion},
     {"lamb", "optimizer", "", set_lamb},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "tasks/task/learner/muon.h"
 #include "tasks/task/leaves.h"
 #include "tests/composition/runs.h"
 #include "tests/composition/trial.h"
@@ -135,14 +136,23 @@ Composition on(const Recipe& recipe, const std::string& mesh) {
                            (mesh.starts_with("mesh=") ? mesh.substr(5) : mesh));
 }
 
+// With Newton-Schulz in bf16, whose roundings would show each difference between meshes.
+CompositionModel with_muon_in_bf16(CompositionModel model) {
+  auto& optimizer_tpl = model.task.learner.optimizer_tpl;
+  if (optimizer_tpl.holds<Muon::HParams>()) optimizer_tpl.as<Muon::HParams>().dtype = DType::kBF16;
+  return model;
+}
+
 // Every `stride`-th mesh, from `first` on.
 void run_recipe(const Recipe& recipe, int64_t steps, size_t first, size_t stride) {
-  const RunNumbers expected =
-      numbers_of(invariant(parse_composition(recipe.model), Place::kOneDevice, kSizes), steps);
+  const RunNumbers expected = numbers_of(
+      with_muon_in_bf16(invariant(parse_composition(recipe.model), Place::kOneDevice, kSizes)),
+      steps);
   for (size_t i = first; i < recipe.meshes.size(); i += stride) {
     const Composition composition = on(recipe, recipe.meshes[i]);
     INFO(composition.text());
-    const RunNumbers got = numbers_of(invariant(composition, Place::kMesh, kSizes), steps);
+    const RunNumbers got =
+        numbers_of(with_muon_in_bf16(invariant(composition, Place::kMesh, kSizes)), steps);
     REQUIRE(first_differences(got, expected) == "");
   }
 }
@@ -151,6 +161,13 @@ TEST_CASE("a mesh-invariant step has the same bits on some meshes") {
   run_recipe(kDense, 2, 1, 5);
   run_recipe(kExperts, 2, 2, 7);
   run_recipe(kPipeline, 2, 10, 7);
+}
+
+TEST_CASE("a mesh-invariant step with Muon has the same bits on some meshes") {
+  for (Recipe recipe : {kDense, kExperts, kPipeline}) {
+    recipe.model += ",muon";
+    run_recipe(recipe, 2, 3, 8);
+  }
 }
 
 TEST_CASE("leaves of several examples are the same on every mesh") {
@@ -166,6 +183,13 @@ TEST_CASE("leaves of several examples are the same on every mesh") {
 
 TEST_CASE("fifty mesh-invariant steps have the same bits on twenty meshes", "[full]") {
   for (const Recipe* recipe : {&kDense, &kExperts, &kPipeline}) run_recipe(*recipe, 50, 0, 1);
+}
+
+TEST_CASE("fifty mesh-invariant steps with Muon have the same bits on twenty meshes", "[full]") {
+  for (Recipe recipe : {kDense, kExperts, kPipeline}) {
+    recipe.model += ",muon";
+    run_recipe(recipe, 50, 0, 1);
+  }
 }
 
 TEST_CASE("fifty mesh-invariant steps in bf16 have the same bits on twenty meshes", "[full]") {

@@ -19,6 +19,7 @@
 #include "layers/fprop_scope.h"
 #include "layers/models/base_model.h"
 #include "tests/support/catch.h"
+#include "tests/support/golden_noise.h"
 #include "tests/support/golden_text.h"
 #include "tests/support/layer_trial.h"
 #include "tests/support/reference_models.h"
@@ -29,39 +30,20 @@ namespace {
 
 constexpr int64_t kBatch = SmallSizes::kBatch, kSeq = SmallSizes::kSeq;
 
-uint32_t name_hash(std::string_view name) {  // FNV-1a.
-  uint32_t value = 0x811C9DC5u;
-  for (const char character : name)
-    value = (value ^ static_cast<unsigned char>(character)) * 0x01000193u;
-  return value;
-}
-
-// Numbers in [-1, 1), as in models.py.
-std::vector<double> noise(std::string_view name, int64_t count) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + name_hash(name);
-    for (int round = 0; round < 2; ++round) x = (x ^ (x >> 16)) * 0x45D9F3Bu;
-    x ^= x >> 16;
-    values.push_back(static_cast<double>(x >> 16) / 32768.0 - 1.0);
-  }
-  return values;
-}
-
 // A weight's values by models.py's rules: vectors small, scales about 1 where they multiply
 // directly, matrices larger. An attention bias counts as a matrix.
 std::vector<double> weight_values(const Parameter& parameter) {
   const bool vector = parameter.type.rank() == 1;
   const double amplitude = vector ? 0.25 : 1.5 / std::sqrt(double{SmallSizes::kEmbed});
   const double centre = parameter.init.kind == InitKind::kConstant ? parameter.init.scale : 0.0;
-  std::vector<double> values = noise(parameter.path, parameter.type.elements());
+  std::vector<double> values = golden_noise(parameter.path, parameter.type.elements());
   for (double& value : values) value = centre + amplitude * value;
   return values;
 }
 
 ReferenceInputs token_batch() {
   const auto tokens = [](std::string_view name) {
-    std::vector<double> ids = noise(name, kBatch * kSeq);
+    std::vector<double> ids = golden_noise(name, kBatch * kSeq);
     for (double& id : ids) id = std::trunc((id + 1.0) * 0.5 * SmallSizes::kVocab);
     return ids;
   };

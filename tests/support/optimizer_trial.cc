@@ -37,6 +37,8 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     inputs.count = input("count", InputKind::kScalar, scalar);
     inputs.apply = less(constant(0.0, DType::kF32), input("apply", InputKind::kScalar, scalar));
     inputs.weight_decay = weight_decay;
+    const Parameter weight{.path = "w", .type = type, .init = {}, .fans = fans};
+    inputs.matrix = matrix_axes(weight).value_or(FanAxes{});
     if (optimizer->averages()) inputs.average = input("average", InputKind::kState, type);
     const Updated updated = optimizer->update(inputs);
     if (updated.average.valid()) graph.add_update("average", updated.average.id());

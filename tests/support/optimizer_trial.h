@@ -17,6 +17,7 @@ struct OptimizerTrial {
   double gradient_scale = 1.0;
   double learning_rate = 0.1;
   std::vector<double> learning_rates;      // By step; empty: learning_rate.
+  FanAxes fans;                            // The declaration of the parameter.
   std::vector<std::vector<double>> slots;  // Set by run(), as is
   std::vector<double> average;             // BaseOptimizer::averages().
 

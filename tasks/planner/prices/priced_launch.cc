@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/compile/cost.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "core/runtime/executor/launch_type.h"
@@ -10,12 +11,6 @@
 
 namespace tessera {
 namespace {
-
-// FLOPs of a launch that count for MFU.
-double model_flops_of(const Node& node, const LaunchCost& cost) {
-  const bool counts = node.op->op_class == OpClass::kContraction && !node.remat_clone;
-  return counts ? cost.flops : 0.0;
-}
 
 // nullopt: no launch of the type was measured.
 std::optional<double> measured_seconds(const Graph& graph, const Node& node,
@@ -34,7 +29,7 @@ PricedLaunch priced(const Launch& launch, const Mesh& mesh, const Hardware& hard
                       .op = node.op,
                       .cost = launch_cost(*launch.graph, node, mesh, hardware),
                       .count = 0};
-  result.model_flops = model_flops_of(node, result.cost);
+  if (is_model_product(node)) result.model_flops = result.cost.flops;
   if (result.model_flops > 0.0)
     result.ideal = result.model_flops / product_peak(*launch.graph, node, hardware);
   result.crosses_slices = is_collective(node) && crosses_slices(node, mesh);

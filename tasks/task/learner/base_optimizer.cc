@@ -17,7 +17,6 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/parameter.h"
 
 namespace tessera {
 namespace {
@@ -145,6 +144,11 @@ Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& input
   for (size_t i = 0; i < inputs.slots.size(); ++i) check("slot", updated.slots[i], inputs.slots[i]);
   if (optimizer.averages()) check("average", updated.average, inputs.average);
   return updated;
+}
+
+Tensor learning_rate_of(const BaseOptimizer& part, const BaseOptimizer& whole, const Tensor& rate) {
+  if (&part == &whole) return rate;
+  return rate * (part.base_learning_rate() / whole.base_learning_rate());
 }
 
 Tensor sum_of_squares(const Tensor& x) {

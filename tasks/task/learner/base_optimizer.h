@@ -16,6 +16,7 @@
 #include "core/graph/type.h"
 #include "core/hparams/template.h"
 #include "core/ops/rounding.h"
+#include "layers/parameter.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/learner/state_policy.h"
 
@@ -39,6 +40,7 @@ struct UpdateInputs {
   Tensor count;               // Updates applied so far.
   Tensor apply;               // bool; false: parameter and slots stay unchanged.
   double weight_decay = 0.0;  // After masks.
+  FanAxes matrix;             // Axes of its matrices (matrix_axes); empty: it has none.
   Tensor average;             // If `averages()`: in the parameter's type, initially equal to it.
 };
 
@@ -54,9 +56,13 @@ class BaseOptimizer {
   virtual ~BaseOptimizer() = default;
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
-  int64_t warmup_steps() const;                          // The schedule's, as is
-  int64_t decay_end() const;                             // BaseSchedule::decay_end.
+  double base_learning_rate() const { return learning_rate_; }  // Without the schedule.
+  int64_t warmup_steps() const;                                 // The schedule's, as is
+  int64_t decay_end() const;                                    // BaseSchedule::decay_end.
   double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
+  // The optimizer of this parameter: itself, or one of those of which it consists. Its learning
+  // rate then follows the schedule of the whole. Error that names the parameter if there is none.
+  virtual const BaseOptimizer& for_parameter(const Parameter&) const { return *this; }
   // Whether it computes averages of the weights, which evaluation, decoding and export read.
   virtual bool averages() const { return false; }
   // The state of the parameter at this path; by default its moments.
@@ -94,6 +100,8 @@ std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view
                                 const Type& parameter);
 Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
 
+// The learning rate of `part`, where `whole` has this one (BaseOptimizer::for_parameter).
+Tensor learning_rate_of(const BaseOptimizer& part, const BaseOptimizer& whole, const Tensor& rate);
 Type in_dtype(Type type, DType dtype);
 Tensor in_f32(const Tensor& x);
 

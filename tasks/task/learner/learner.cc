@@ -74,6 +74,8 @@ void Learner::check(const ParameterTable& table) const {
   for (const Parameter& each : table.parameters())
     if (trains(each)) trained.push_back(each.path);
   optimizers_.check(table, trained);
+  for (const Parameter& each : table.parameters())
+    if (trains(each)) optimizer_of(each).for_parameter(each);
   if (trained.empty())
     fail(
         "learner: every parameter is frozen, so there is nothing to train; see "
@@ -90,12 +92,17 @@ double Learner::weight_decay(const Parameter& parameter, const BaseOptimizer& op
   return no_decay_.match(parameter.path) ? 0.0 : optimizer.weight_decay();
 }
 
+const BaseOptimizer& Learner::optimizer_of(const Parameter& declared) const {
+  return *optimizers()[optimizers_.index_of(declared.path)].optimizer;
+}
+
 Updated Learner::optimize(const Parameter& declared, const Tensor& value, const Tensor& gradient,
                           const Tensor& average, const Scalars& scalars) const {
-  const size_t index = optimizers_.index_of(declared.path);
-  const BaseOptimizer& optimizer = *optimizers()[index].optimizer;
+  const BaseOptimizer& whole = optimizer_of(declared);
+  const BaseOptimizer& optimizer = whole.for_parameter(declared);
   const double multiplier = optimizers_.multiplier(declared.path);
-  const Tensor& rate = scalars.learning_rates[index];
+  const Tensor rate = learning_rate_of(optimizer, whole,
+                                       scalars.learning_rates[optimizers_.index_of(declared.path)]);
   UpdateInputs inputs{.path = declared.path,
                       .parameter = value,
                       .gradient = gradient,
@@ -104,6 +111,7 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value, const 
                       .count = scalars.count,
                       .apply = scalars.apply,
                       .weight_decay = weight_decay(declared, optimizer),
+                      .matrix = matrix_axes(declared).value_or(FanAxes{}),
                       .average = average};
   const std::vector<Slot> slots = checked_slots(optimizer, declared.path, value.type());
   for (const Slot& slot : slots)
@@ -124,8 +132,7 @@ void Learner::update(const Parameter& declared, Tensor value, const Tensor& grad
   };
   Tensor average, next_average;
   if (gradient.valid()) {
-    const BaseOptimizer& optimizer = *optimizers()[optimizers_.index_of(declared.path)].optimizer;
-    if (optimizer.averages()) average = average_input();
+    if (optimizer_of(declared).averages()) average = average_input();
     const Updated updated = optimize(declared, value, gradient, average, scalars);
     value = updated.parameter;
     next_average = updated.average;

@@ -80,6 +80,8 @@ class Learner {
                      const std::vector<Tensor>& learning_rates) const;
 
  private:
+  // The one whose rule the weight matches, which may consist of several (for_parameter).
+  const BaseOptimizer& optimizer_of(const Parameter& declared) const;
   double weight_decay(const Parameter& parameter, const BaseOptimizer& optimizer) const;
   // The scalars of a step.
   struct Scalars {

@@ -8,6 +8,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
+#include "tasks/task/learner/muon.h"
 #include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/tiny_run.h"
@@ -41,6 +42,15 @@ TEST_CASE("model FLOPs are six per weight and token, plus three times causal att
 TEST_CASE("recomputation does not count as model FLOPs") {
   REQUIRE(model_flops(train_graph(tiny_config(), "save_nothing", DType::kF32)) ==
           model_flops(train_graph(tiny_config(), "save_everything", DType::kF32)));
+}
+
+TEST_CASE("products of the optimizer do not count as model FLOPs") {
+  const Graph adam = train_graph(tiny_config(), "save_nothing", DType::kF32);
+  ExperimentConfig config = tiny_config();
+  task_of(config).learner.optimizer_tpl = Muon::HParams{};
+  const Graph muon = train_graph(config, "save_nothing", DType::kF32);
+  REQUIRE(graph_flops(muon) > 1.1 * graph_flops(adam));
+  REQUIRE(model_flops(muon) == model_flops(adam));
 }
 
 TEST_CASE("a repeated stack counts each of its layers") {
