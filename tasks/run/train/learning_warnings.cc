@@ -55,19 +55,21 @@ std::string learning_rate_change(int64_t step, const std::string& hparams_before
 }
 
 std::vector<std::string> schedule_warnings(const BaseOptimizer& optimizer, int64_t steps) {
+  const int64_t warmup = optimizer.warmup_steps(), end = optimizer.decay_end();
+  if (steps <= kSmokeSteps) return {};
   std::vector<std::string> warnings;
-  const double last = optimizer.learning_rate(steps - 1, steps);
-  if (const int64_t warmup = optimizer.warmup_steps(); warmup >= steps)
+  const auto last = [&] { return optimizer.learning_rate(steps - 1, steps); };
+  if (warmup >= steps)
     warnings.push_back(fmt::format(
         "the warm-up of the learning rate takes {} steps, but the run has {}: it ends at a "
         "learning rate of {:.3g}; set a shorter warm-up, or more steps",
-        warmup, steps, last));
-  if (const int64_t end = optimizer.decay_end(); end >= 0 && end < steps)
+        warmup, steps, last()));
+  if (end >= 0 && end < steps)
     warnings.push_back(fmt::format(
         "the decay of the learning rate ends at step {} (decay_end), but the run has {}: the steps "
         "after it have a learning rate of {:.3g}; set decay_end to -1, the end of the run, or "
         "num_train_steps to {}",
-        end, steps, last, end));
+        end, steps, last(), end));
   return warnings;
 }
 
@@ -87,11 +89,10 @@ std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& tr
         it));
   }
   const int64_t steps = task.train().num_train_steps;
-  if (steps > kSmokeSteps)
-    for (const auto& [rule, optimizer, input] : task.learner().optimizers())
-      for (const std::string& warning : schedule_warnings(*optimizer, steps))
-        warnings.push_back(rule.empty() ? warning
-                                        : fmt::format("optimizer rule '{}': {}", rule, warning));
+  for (const auto& [rule, optimizer, input] : task.learner().optimizers())
+    for (const std::string& warning : schedule_warnings(*optimizer, steps))
+      warnings.push_back(rule.empty() ? warning
+                                      : fmt::format("optimizer rule '{}': {}", rule, warning));
   return warnings;
 }
 

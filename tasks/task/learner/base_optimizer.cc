@@ -136,13 +136,14 @@ Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& input
             updated.slots.size(), inputs.slots.size());
   const auto check = [&](std::string_view what, const Tensor& next, const Tensor& before) {
     if (!next.valid() || next.type() != before.type())
-      fail_in(optimizer, "update()", "returned a {} {}, expected {}, as before the step", what,
+      fail_in(optimizer, "update()", "returned {} {}, expected {}, as before the step", what,
               next.valid() ? next.type().text_sized() : "without a value",
               before.type().text_sized());
   };
-  check("parameter", updated.parameter, inputs.parameter);
-  for (size_t i = 0; i < inputs.slots.size(); ++i) check("slot", updated.slots[i], inputs.slots[i]);
-  if (optimizer.averages()) check("average", updated.average, inputs.average);
+  check("a parameter", updated.parameter, inputs.parameter);
+  for (size_t i = 0; i < inputs.slots.size(); ++i)
+    check("a slot", updated.slots[i], inputs.slots[i]);
+  if (optimizer.averages()) check("an average", updated.average, inputs.average);
   return updated;
 }
 

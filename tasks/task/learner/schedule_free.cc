@@ -39,7 +39,6 @@ Updated ScheduleFreeAdamW::update(const UpdateInputs& inputs) const {
   if (p_.step_power > 0.0) weight = weight * exp(log(inputs.count + 1.0) * p_.step_power);
   const Tensor sum = old_state(inputs, 3) + weight;
   const Tensor share = where(less(zero, sum), weight / sum, zero);
-
   const Tensor next_z = z - change * inputs.learning_rate;
   const Tensor next_x = (1.0 - share) * x + share * next_z;
   const Tensor next_y = averaged(p_.beta1, next_x, next_z);

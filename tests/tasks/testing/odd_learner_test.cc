@@ -31,6 +31,10 @@ class OddSchedule final : public BaseSchedule {
     throw_if(p_.fault, "warmup_steps()");
     return p_.fault == "negative warm-up" ? -1 : 0;
   }
+  int64_t decay_end() const override {
+    throw_if(p_.fault, "decay_end()");
+    return -1;
+  }
 
  private:
   HParams p_;
@@ -51,6 +55,7 @@ class OddOptimizer final : public BaseOptimizer {
   explicit OddOptimizer(const HParams& p) : BaseOptimizer(p), p_(p) {
     throw_if(p.fault, "constructor");
   }
+  bool averages() const override { return p_.fault == "no average"; }
   std::vector<Slot> slots(std::string_view path, const Type& parameter) const override {
     throw_if(p_.fault, "slots()");
     const Slot sum{"sum", parameter};
@@ -187,6 +192,7 @@ TEST_CASE("what an optimizer gets wrong is an error with its class and the path 
                   {"slot without a value", {update + ": returned a slot without a value", where}},
                   {"slot of another type", {update + ": returned a slot f32", where}},
                   {"no parameter", {update + ": returned a parameter without a value", where}},
+                  {"no average", {update + ": returned an average without a value", where}},
                   {"parameter in bf16", {update + ": returned a parameter bf16", where}},
                   {"slot that is not declared", {"slot 1 of 'layer.scale' is read", where}}},
                  [](const std::string& fault) { return error_with({.fault = fault}); });
@@ -203,6 +209,7 @@ TEST_CASE("what a schedule gets wrong is an error with its class") {
                   {"negative", {value + ": returned -1 at step 0"}},
                   {"warmup_steps() throws", {"boom", warmup}},
                   {"warmup_steps() throws a number", {"of type int", warmup}},
+                  {"decay_end() throws", {"boom", "tessera::OddSchedule::decay_end()"}},
                   {"negative warm-up", {warmup + ": returned -1, expected 0 or more"}}},
                  [](const std::string& fault) {
                    return error_with({.schedule_tpl = OddSchedule::HParams{.fault = fault}});
