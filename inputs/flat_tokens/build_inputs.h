@@ -85,7 +85,7 @@ struct TokenBuild {
 
   // Granularity of work and of resuming; small in tests.
   int64_t unit_bytes = int64_t{64} << 20;  // Inputs are grouped into units of about this size.
-  int64_t batch_bytes = int64_t{1} << 20;  // Text per batch.
+  int64_t batch_bytes = int64_t{1} << 19;  // Text per batch.
   int64_t checkpoint_bytes = int64_t{256} << 20;  // Text between two lines of the journal.
   // Set by a signal handler: the build stops with an Error and can be resumed.
   const std::atomic<bool>* stop = nullptr;

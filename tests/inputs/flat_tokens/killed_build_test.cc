@@ -181,7 +181,7 @@ TEST_CASE("memory does not grow with the corpus", "[full]") {
   const int64_t large = peak(12);  // and 192 MB.
   UNSCOPED_INFO("small " << small << ", large " << large);
   REQUIRE(large < small + (24 << 20));
-  // At most nine batches wait for three threads, each of 1 MiB of text or 2 MiB of ids, and each
+  // At most nine batches wait for three threads, each of 512 KiB of text or 2 MiB of ids, and each
   // thread has its own buffers. This bound does not depend on disk speed.
   REQUIRE(large < 48 << 20);
 }
