@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 48985},   {"layers", 5950},      {"tasks", 35330},       {"inputs", 13860},
+    {"core", 49000},   {"layers", 5950},      {"tasks", 35330},       {"inputs", 13860},
     {"plugins", 4780}, {"experiments", 4320}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 59070;
 
