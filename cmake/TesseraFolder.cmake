@@ -26,6 +26,9 @@ function(tessera_folder folder)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tessera>)
   target_link_libraries(${target} ${ARG_LINK})
+  # Otherwise a library calls the copies of templates in the program that it runs in, which test
+  # programs do not optimize.
+  target_link_options(${target} PRIVATE LINKER:-Bsymbolic-functions)
   set(host "")
   if(ARG_HOST)
     set(host HOST)
