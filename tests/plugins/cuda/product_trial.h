@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/check/fused_cases.h"
+#include "core/check/op_cases.h"
 #include "plugins/cuda/device/setting_words.h"
 #include "plugins/cuda/gemm/product.h"
 
