@@ -138,7 +138,7 @@ TEST_CASE("flags of other commands are refused, with what they need and the near
   REQUIRE(error_for({"--exp=a", "--search"}) == "--search needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--trace=x"}) == "--trace needs --mode=calibrate");
   REQUIRE(error_for({"--exp=a", "--mode=replay", "--step=1", "--restart"}) ==
-          "--restart needs --mode=train, sweep, import or calibrate");
+          "--restart needs --mode=train, sweep, import, merge or calibrate");
   REQUIRE(error_for({"--mode=calibrate", "--trace=x", "--restart"}) ==
           "--restart cannot be used with --mode=calibrate --trace");
   REQUIRE(error_for({"--exp=a", "--port=1"}) == "--port needs --watch");
@@ -183,8 +183,8 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--devices=0"}) ==
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
-          "--mode=decod: expected one of train, eval, decode, plan, sweep, replay, import, export, "
-          "calibrate, selfcheck; did you mean 'decode'?");
+          "--mode=decod: expected one of train, eval, decode, score, plan, sweep, replay, import, "
+          "export, merge, calibrate, selfcheck; did you mean 'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--format=onnx"}) ==
@@ -199,7 +199,7 @@ TEST_CASE("invalid values are errors") {
           "--checkpoint=all: --mode=train takes only auto-fallback; others need --mode=eval, "
           "decode, export or replay");
   REQUIRE(error_for({"--exp=a", "--mode=plan", "--checkpoint=all"}) ==
-          "--checkpoint needs --mode=train, eval, decode, replay or export");
+          "--checkpoint needs --mode=train, eval, decode, score, replay or export");
   REQUIRE(error_for({"--exp=a", "--checkpoint=auto-fallback"}) == "no error");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=auto-fallback"}) ==
           "--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
@@ -209,8 +209,8 @@ TEST_CASE("invalid values are errors") {
           "--checkpoint=newst: expected newest, all, follow or a step's number; did you mean "
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
-          "--mode=trian: expected one of train, eval, decode, plan, sweep, replay, import, export, "
-          "calibrate, selfcheck; did you mean 'train'?");
+          "--mode=trian: expected one of train, eval, decode, score, plan, sweep, replay, import, "
+          "export, merge, calibrate, selfcheck; did you mean 'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
           "--profile=10: expected START:N, such as 10:3, or off");
   REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==
@@ -244,7 +244,7 @@ TEST_CASE("the hardware of a plan is a known name or a file, and only a plan tak
   REQUIRE(error_for({"--config=runs/x"}) == "no error");
   REQUIRE(error_for({"--exp=a", "--compare_plan=x"}) == "--compare_plan needs --mode=plan");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--output=x"}) ==
-          "--output needs --mode=plan, export or calibrate");
+          "--output needs --mode=score, plan, export or calibrate");
 }
 
 TEST_CASE("commands with few flags list them when they refuse one") {
@@ -304,8 +304,9 @@ TEST_CASE("--help is one screen, and that of each command has all its flags and 
 
 TEST_CASE("completion knows flags, modes, experiments' flags and values") {
   REQUIRE(completions("./runexp --mo") == Words{"--mode="});
-  REQUIRE(completions("./runexp --mode=s") == Words{"--mode=selfcheck", "--mode=sweep"});
-  REQUIRE(completions("./runexp --mode s") == Words{"selfcheck", "sweep"});
+  REQUIRE(completions("./runexp --mode=s") ==
+          Words{"--mode=score", "--mode=selfcheck", "--mode=sweep"});
+  REQUIRE(completions("./runexp --mode s") == Words{"score", "selfcheck", "sweep"});
   REQUIRE(completions("./runexp n") == Words{"new"});
   REQUIRE(completions("./runexp --exp=a --mode=sweep --sweep_g") == Words{"--sweep_goal="});
   REQUIRE(completions("./runexp --mode=sweep --sweep_goal=") ==
