@@ -14,7 +14,7 @@ namespace tessera {
 
 struct MergeOptions {
   std::filesystem::path from;  // The other run's directory.
-  std::vector<int64_t> steps;  // Of its checkpoints; empty: the newest `last`.
+  std::vector<int64_t> steps;  // Which checkpoints; empty: the newest `last`.
   int64_t last = 0;
   std::vector<double> weights;  // A share for each step, in any unit; empty: equal.
 };
