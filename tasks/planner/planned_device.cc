@@ -15,6 +15,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/fp8.h"
 #include "core/ops/leaves.h"
+#include "core/ops/newton_schulz.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/order.h"
@@ -117,9 +118,10 @@ class PlannedDevice final : public DescribedDevice {
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
-    const std::array<const OpDef*, 6> decomposed = {&kSortOp,      &kTriangularSolveOp,
-                                                    &kOwnLeafOp,   &kAllLeavesOp,
-                                                    &kAddLeavesOp, &kAttentionSinksOp};
+    const std::array<const OpDef*, 7> decomposed = {
+        &kSortOp,      &kTriangularSolveOp, &kOwnLeafOp,      &kAllLeavesOp,
+        &kAddLeavesOp, &kAttentionSinksOp,  &kNewtonSchulzOp,
+    };
     return std::ranges::find(decomposed, &op) == decomposed.end();
   }
   std::unique_ptr<Stream> make_stream(StreamUse) override { return nothing_runs(); }
