@@ -308,6 +308,13 @@ void set_skip(ModelParts& m, Chance& chance) {
   m.task.learner.skip_step_gradient_norm_value = chance.one_of<double>({1e-6, 0.5, 1.0, 2.0});
 }
 
+void set_transformations(ModelParts& m, Chance& chance) {
+  auto& list = m.task.learner.gradient_transformations_tpl;
+  list = {CentralizeGradient::HParams{},
+          ClipGradientNorm::HParams{.max_norm = 0.1, .each_tensor = chance.coin()}};
+  if (chance.coin()) list.push_back(ClipGradientValue::HParams{.limit = 0.01});
+}
+
 void set_clip_each(ModelParts& m, Chance&) {
   m.task.learner.clip_gradient_single_norm_to_value = 0.01;
 }
@@ -394,6 +401,7 @@ const std::vector<Feature> kFeatures = {
     {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},
     {"clip_each", "clip", "", set_clip_each},
     {"skip", "", "", set_skip},
+    {"transformations", "", "", set_transformations},
     {"ema", "", "", set_ema},
 };
 

@@ -56,6 +56,8 @@ Learner::Learner(const HParams& p)
       no_decay_(p.weight_decay_exclusion, "weight_decay_exclusion"),
       frozen_(p.bprop_variable_exclusion, "bprop_variable_exclusion"),
       trained_(p.bprop_variable_inclusion, "bprop_variable_inclusion") {
+  for (const auto& each : p.gradient_transformations_tpl)
+    transformations_.push_back(each.instantiate());
   if (p.clip_gradient_norm_to_value > 0.0 && p.clip_gradient_single_norm_to_value > 0.0)
     fail(
         "learner: clip_gradient_norm_to_value={} and clip_gradient_single_norm_to_value={} "
@@ -124,6 +126,29 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value, const 
   return updated;
 }
 
+Tensor Learner::clipped(const Tensor& gradient) const {
+  const double limit = p_.clip_gradient_single_norm_to_value;
+  return limit > 0.0 ? gradient * clip_scale(limit, sqrt(sum_of_squares(gradient))) : gradient;
+}
+
+void Learner::transform(const ParameterTable& table, const std::vector<Tensor>& parameters,
+                        std::vector<Tensor>& gradients, Scalars& scalars) const {
+  GradientStep step{.count = scalars.count, .apply = scalars.apply};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& declared = table.parameters()[i];
+    if (!trains(declared)) continue;
+    const PathScope path(declared.path);
+    Tensor gradient = clipped(gradients[step.weights.size()]);
+    if (p_.clip_gradient_norm_to_value > 0.0)
+      gradient = cast(in_f32(gradient) * scalars.scale, gradient.dtype());
+    step.weights.push_back({&declared, parameters[i], gradient});
+  }
+  scalars.scale = f32(1.0);
+  for (const auto& each : transformations_) checked_transform(*each, step);
+  scalars.apply = step.apply;
+  for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = step.weights[i].gradient;
+}
+
 void Learner::update(const Parameter& declared, Tensor value, const Tensor& gradient,
                      const std::map<std::string, Metric>& metrics, const Scalars& scalars) const {
   Graph& graph = traced_graph();
@@ -154,7 +179,7 @@ void Learner::update(const Parameter& declared, Tensor value, const Tensor& grad
 }
 
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
-                            const std::vector<Tensor>& gradients, const Tensor& loss,
+                            std::vector<Tensor> gradients, const Tensor& loss,
                             const std::map<std::string, Metric>& metrics,
                             const std::vector<Tensor>& learning_rates) const {
   const PhaseScope phase(Phase::kUpdate);
@@ -176,6 +201,8 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
                       ? clip_scale(p_.clip_gradient_norm_to_value, norm)
                       : f32(1.0);
 
+  if (!transformations_.empty()) transform(table, parameters, gradients, scalars);
+
   size_t next_gradient = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& declared = table.parameters()[i];
@@ -183,9 +210,7 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
     Tensor gradient;
     if (trains(declared)) {
       gradient = gradients[next_gradient++];
-      if (p_.clip_gradient_single_norm_to_value > 0.0)
-        gradient = gradient * clip_scale(p_.clip_gradient_single_norm_to_value,
-                                         sqrt(sum_of_squares(gradient)));
+      if (transformations_.empty()) gradient = clipped(gradient);
     }
     update(declared, parameters[i], gradient, metrics, scalars);
   }

@@ -14,6 +14,7 @@
 #include "core/hparams/template.h"
 #include "layers/parameter.h"
 #include "layers/summaries.h"
+#include "tasks/task/learner/gradient_transformations.h"
 #include "tasks/task/learner/optimizer_rules.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tasks/task/learner/path_patterns.h"
@@ -35,6 +36,8 @@ class Learner {
     Template<BaseOptimizer> optimizer_tpl = AdamW::HParams{};  // For weights without a rule.
     std::vector<OptimizerRule> optimizer_rules;
     std::vector<LearningRateRule> learning_rate_rules;
+    // Change gradients in this order, after the clipping that other fields ask for.
+    std::vector<Template<BaseGradientTransformation>> gradient_transformations_tpl;
     double clip_gradient_norm_to_value = 0.0;  // Norm of all gradients together; 0: no clipping.
     double clip_gradient_single_norm_to_value = 0.0;  // Norm of each tensor; set at most one.
     // Regular expressions that match whole parameter paths.
@@ -46,7 +49,7 @@ class Learner {
     double skip_step_gradient_norm_value = 0.0;  // Also skip above this norm; 0: never.
     int64_t max_skipped_in_a_row = 10;           // The run then fails; 0: never.
     double ema_decay = 0.0;                      // 0: no average of the weights.
-    FIELDS(optimizer_tpl, optimizer_rules, learning_rate_rules,
+    FIELDS(optimizer_tpl, optimizer_rules, learning_rate_rules, gradient_transformations_tpl,
            About(clip_gradient_norm_to_value, kNotNegative),
            About(clip_gradient_single_norm_to_value, kNotNegative), weight_decay_exclusion,
            bprop_variable_exclusion, bprop_variable_inclusion, skip_lp_1d_vectors,
@@ -75,7 +78,7 @@ class Learner {
   // `learning_rates` has one for each of optimizers(). `metrics` of the layers move the weights
   // that are balanced by them.
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
-                     const std::vector<Tensor>& gradients, const Tensor& loss,
+                     std::vector<Tensor> gradients, const Tensor& loss,
                      const std::map<std::string, Metric>& metrics,
                      const std::vector<Tensor>& learning_rates) const;
 
@@ -88,6 +91,10 @@ class Learner {
     Tensor count, scale, apply;
     std::vector<Tensor> learning_rates;
   };
+  Tensor clipped(const Tensor& gradient) const;  // By clip_gradient_single_norm_to_value.
+  // Clips gradients and calls the transformations.
+  void transform(const ParameterTable& table, const std::vector<Tensor>& parameters,
+                 std::vector<Tensor>& gradients, Scalars& scalars) const;
   // What the step does to one weight, which is `value`. Without a gradient it is frozen.
   void update(const Parameter& declared, Tensor value, const Tensor& gradient,
               const std::map<std::string, Metric>& metrics, const Scalars& scalars) const;
@@ -97,6 +104,7 @@ class Learner {
 
   HParams p_;
   MultiOptimizer optimizers_;
+  std::vector<std::unique_ptr<BaseGradientTransformation>> transformations_;
   PathPatterns no_decay_, frozen_, trained_;
 };
 
