@@ -242,7 +242,7 @@ TEST_CASE("bad flags of a replay are one line with exit code 2") {
   run.require_refused("--step=3 --checkpoint=1", "step 1");
   run.require_refused("--step=3 --job_log_dir=nothing", "nothing holds no run");
   run.require_refused("--step=3 --restart",
-                      "--restart needs --mode=train, sweep, import or calibrate");
+                      "--restart needs --mode=train, sweep, import, merge or calibrate");
   const Outcome other_mode = with_code(2, runexp(run / "", tiny_arguments(5) + " --step=3"));
   REQUIRE_THAT(other_mode.errors, Contains("--step needs --mode=replay"));
 }
