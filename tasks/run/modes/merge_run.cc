@@ -55,8 +55,8 @@ class MergeRun final : public BaseRun {
     if (steps.empty()) {
       steps = store.steps();
       if (std::ssize(steps) < options.last)
-        fail("{} holds {} checkpoints, expected at least {} (--last)", store.directory().string(),
-             steps.size(), options.last);
+        fail("{} has checkpoints of {} steps, expected at least {} (--last)",
+             store.directory().string(), steps.size(), options.last);
       steps.erase(steps.begin(), steps.end() - options.last);
     }
     if (std::set(steps.begin(), steps.end()).size() != steps.size())

@@ -80,9 +80,8 @@ class ScoreRun final : public BaseRun {
                  processes_, setting_.job_log_dir),
         checkpoint_(setting_, options.checkpoint, "score with", processes_),
         console_(console_mode(setting_, processes_)) {
-    read_requests(context.config);
-    const ErrorContext where("input");
-    const std::unique_ptr<BaseInput> input = make_input(context.config.input);
+    const std::unique_ptr<BaseInput> input = trained_input(context.config);
+    read_requests(context.config, sequence_length(*input));
     scorer_.emplace(session_, requests_,
                     ScorerOptions{.devices = setting_.devices,
                                   .max_length = sequence_length(*input),
@@ -114,12 +113,16 @@ class ScoreRun final : public BaseRun {
   }
 
  private:
-  // Process 0 reads them, and sends the ids to the others.
-  void read_requests(const ExperimentConfig& config) {
+  static std::unique_ptr<BaseInput> trained_input(const ExperimentConfig& config) {
     const ErrorContext where("input");
-    const std::unique_ptr<BaseInput> input = make_input(config.input);
-    const int64_t max_length = sequence_length(*input);
-    if (max_length == 0) fail("requests are scored by models of tokens; this input has none");
+    std::unique_ptr<BaseInput> input = make_input(config.input);
+    if (sequence_length(*input) == 0)
+      fail("requests are scored by models of tokens; this input has none");
+    return input;
+  }
+
+  // Process 0 reads them, and sends the ids to the others.
+  void read_requests(const ExperimentConfig& config, int64_t max_length) {
     if (processes_.is_first()) {
       text_.emplace(config, setting_, RunText::Needs::kIds, "");
       requests_ = read_score_requests(

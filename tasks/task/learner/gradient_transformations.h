@@ -15,7 +15,7 @@ namespace tessera {
 struct GradientStep {
   struct Weight {
     const Parameter* parameter = nullptr;
-    Tensor value, gradient;  // Of one type.
+    Tensor value, gradient;  // They have one type.
   };
   std::vector<Weight> weights;  // Those that are trained, in the order of the model.
   Tensor count;                 // f32: updates applied so far.

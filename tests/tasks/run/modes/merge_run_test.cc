@@ -107,7 +107,7 @@ TEST_CASE("what cannot be merged is refused, and nothing is written") {
   refuses({.from = from, .steps = {2, 2}}, "named twice");
   refuses({.from = from, .steps = {2, 3}}, "no checkpoint of step 3");
   refuses({.from = from, .last = 9}, "expected at least 9");
-  refuses({.from = directory / "absent", .last = 2}, "holds 0 checkpoints");
+  refuses({.from = directory / "absent", .last = 2}, "has checkpoints of 0 steps");
   refuses({.from = from, .last = 2, .weights = {1.0}}, "--weights has 1 numbers for 2");
   refuses({.from = from, .last = 2, .weights = {1.0, -1.0}}, "expected a positive number");
   const MergeOptions newest{.from = from, .last = 2};
