@@ -9,6 +9,7 @@
 #include "core/devices/cpu/amx_tiles.h"
 #include "core/devices/cpu/gemm/amx_microkernel.h"
 #include "core/devices/cpu/gemm/gemm_kernels.h"
+#include "core/devices/cpu/processor.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/devices/cpu/gemm/microkernels.cc"
@@ -246,6 +247,7 @@ struct AmxTiles {
 #endif
 
 GemmKernels make_kernels(GemmPath path) {
+  cpu_level();  // Highway's first dispatch keeps the targets that it finds.
   if (path != GemmPath::kBf16Tiles) return HWY_DYNAMIC_DISPATCH(VectorKernels)(path);
   GemmKernels kernels = amx_packing();
 #if defined(__x86_64__)
@@ -256,7 +258,10 @@ GemmKernels make_kernels(GemmPath path) {
 
 }  // namespace
 
-GemmKernels amx_packing() { return HWY_DYNAMIC_DISPATCH(AmxPacking)(); }
+GemmKernels amx_packing() {
+  cpu_level();
+  return HWY_DYNAMIC_DISPATCH(AmxPacking)();
+}
 
 const GemmKernels& gemm_kernels(GemmPath path) {
   static const std::array<GemmKernels, 4> kernels = {
