@@ -14,6 +14,7 @@
 #include "core/runtime/checkpoint/remapping.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/learner/learner.h"
+#include "tasks/task/learner/path_patterns.h"
 
 namespace tessera {
 namespace {
@@ -264,12 +265,6 @@ std::vector<CheckpointArray> checkpoint_arrays(const Executor& executor) {
                           .bytes = shard.memory});
   }
   return arrays;
-}
-
-std::string few_names(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 3;
-  const std::string text = fmt::format("{}", fmt::join(names | std::views::take(kShown), ", "));
-  return names.size() <= kShown ? text : fmt::format("{} and {} more", text, names.size() - kShown);
 }
 
 void expect_known_weights(const Checkpoint& checkpoint, const ParameterTable& table) {

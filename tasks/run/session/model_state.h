@@ -62,9 +62,6 @@ LoadedWeights load_weights(Executor& executor, const ParameterTable& table,
 void average_weights(Executor& executor, const ParameterTable& table,
                      const std::vector<Checkpoint>& checkpoints, const std::vector<double>& shares);
 
-// "a, b, c and 5 more"
-std::string few_names(const std::vector<std::string>& names);
-
 // Where a run resumes: at its newest checkpoint or, if the user asks for it, the newest undamaged
 // one. All processes of the run resume from the same checkpoint.
 

@@ -28,6 +28,7 @@
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
+#include "tasks/task/learner/path_patterns.h"
 
 namespace tessera {
 namespace {

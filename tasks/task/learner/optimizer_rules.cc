@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 
 namespace tessera {
+
 MultiOptimizer::MultiOptimizer(const Template<BaseOptimizer>& others,
                                const std::vector<OptimizerRule>& rules,
                                const std::vector<LearningRateRule>& multipliers) {
@@ -64,7 +65,7 @@ void MultiOptimizer::check(const ParameterTable& table,
     fail(
         "learner.optimizer_rules: no rule matches {}, and optimizer_tpl is unset; add a rule, or "
         "set optimizer_tpl, the optimizer of weights without one",
-        listed_weights(without));
+        few_names(without));
 }
 
 std::string MultiOptimizer::rates_text(int64_t num_train_steps) const {

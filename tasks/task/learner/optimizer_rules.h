@@ -36,7 +36,7 @@ struct LearningRateRule {
 };
 
 // The optimizers of a learner: one with a name for each rule, and one for all other weights, which
-// may be unset if there are none.
+// may be unset if every weight has a rule.
 class MultiOptimizer {
  public:
   struct Named {

@@ -70,14 +70,13 @@ void PathRules::check(const ParameterTable& table) const {
         "{0}: more than one rule matches {1}; at most one may match a weight: change "
         "{0}[{2}].paths "
         "or {0}[{3}].paths",
-        field_, listed_weights(ambiguous), first, second);
+        field_, few_names(ambiguous), first, second);
 }
 
-std::string listed_weights(const std::vector<std::string>& paths) {
+std::string few_names(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
-  const std::string text = fmt::format("{}", fmt::join(paths | std::views::take(kShown), ", "));
-  if (paths.size() <= kShown) return text;
-  return fmt::format("{} and {} more weights", text, paths.size() - kShown);
+  const std::string text = fmt::format("{}", fmt::join(names | std::views::take(kShown), ", "));
+  return names.size() <= kShown ? text : fmt::format("{} and {} more", text, names.size() - kShown);
 }
 
 }  // namespace tessera

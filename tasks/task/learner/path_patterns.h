@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular expressions that match whole parameter paths: the masks and rules of the learner.
+// Regular expressions that match whole parameter paths: the masks and rules of the learner. Lists
+// of paths in messages.
 #pragma once
 
 #include <optional>
@@ -31,7 +32,7 @@ class PathPatterns {
 class PathRules {
  public:
   explicit PathRules(std::string_view field) : field_(field) {}
-  void add(const std::vector<std::string>& patterns);       // Error if there are none.
+  void add(const std::vector<std::string>& patterns);       // Error for an empty list.
   std::optional<size_t> find(std::string_view path) const;  // The number of the rule.
   // Also Error that lists weights to which several rules apply.
   void check(const ParameterTable& table) const;
@@ -41,7 +42,7 @@ class PathRules {
   std::vector<PathPatterns> rules_;
 };
 
-// "a, b, c and 2 more weights".
-std::string listed_weights(const std::vector<std::string>& paths);
+// "a, b, c and 5 more", for messages.
+std::string few_names(const std::vector<std::string>& names);
 
 }  // namespace tessera
