@@ -111,7 +111,7 @@ Type in_dtype(Type type, DType dtype) {
   return type;
 }
 
-Tensor in_f32(const Tensor& x) { return x.dtype() == DType::kF32 ? x : cast(x, DType::kF32); }
+Tensor in_f32(const Tensor& x) { return as_dtype(x, DType::kF32); }
 
 std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
                                 const Type& parameter) {
@@ -201,13 +201,17 @@ Tensor cap_rms(const Tensor& x, double threshold) {
   return x / maximum(rms(x) / threshold, constant(1.0, DType::kF32));
 }
 
+Tensor clip_scale(double limit, const Tensor& norm) {
+  const auto number = [](double value) { return constant(value, DType::kF32); };
+  return minimum(number(limit) / norm, number(1.0));
+}
+
 Tensor decayed_step(const UpdateInputs& inputs, const Tensor& update) {
   const Tensor parameter = in_f32(inputs.parameter);
   Tensor change = update;
   if (inputs.weight_decay != 0.0) change = change + parameter * inputs.weight_decay;
-  Tensor next = parameter - change * inputs.learning_rate;
-  if (next.dtype() != inputs.parameter.dtype()) next = cast(next, inputs.parameter.dtype());
-  return where(inputs.apply, next, inputs.parameter);
+  const Tensor next = parameter - change * inputs.learning_rate;
+  return where(inputs.apply, as_dtype(next, inputs.parameter.dtype()), inputs.parameter);
 }
 
 Tensor scaled_gradient(const UpdateInputs& inputs) {

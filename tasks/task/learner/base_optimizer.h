@@ -61,7 +61,7 @@ class BaseOptimizer {
   int64_t decay_end() const;                                    // BaseSchedule::decay_end.
   double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
   // The optimizer of this parameter: itself, or one of those of which it consists. Its learning
-  // rate then follows the schedule of the whole. Error that names the parameter if there is none.
+  // rate then follows the schedule of the whole. Error for a parameter that none of them updates.
   virtual const BaseOptimizer& for_parameter(const Parameter&) const { return *this; }
   // Whether it computes averages of the weights, which evaluation, decoding and export read.
   virtual bool averages() const { return false; }
@@ -117,6 +117,8 @@ Tensor rms(const Tensor& x);
 // them takes one launch, but keeps them in memory until then.
 enum class NormPasses { kOne, kOneForEach };
 Tensor norm_of_all(const std::vector<Tensor>& tensors, NormPasses passes);
+// min(1, limit / norm). (With a non-finite norm the step is skipped.)
+Tensor clip_scale(double limit, const Tensor& norm);
 // x / max(1, rms(x) / threshold), for each tensor.
 Tensor cap_rms(const Tensor& x, double threshold);
 

@@ -24,11 +24,6 @@ namespace {
 
 using Weight = GradientStep::Weight;
 
-Tensor in_type_of(const Tensor& gradient, const Tensor& next) {
-  const DType dtype = gradient.dtype();
-  return next.dtype() == dtype ? next : cast(next, dtype);
-}
-
 Tensor norm_of_gradients(const GradientStep& step) {
   std::vector<Tensor> gradients;
   for (const Weight& weight : step.weights) gradients.push_back(weight.gradient);
@@ -55,12 +50,11 @@ void checked_transform(const BaseGradientTransformation& transformation, Gradien
 }
 
 void ClipGradientNorm::transform(GradientStep& step) const {
-  const Tensor limit = constant(p_.max_norm, DType::kF32), one = constant(1.0, DType::kF32);
   const Tensor whole = p_.each_tensor ? Tensor() : norm_of_gradients(step);
   for (Weight& weight : step.weights) {
     const Tensor norm = p_.each_tensor ? sqrt(sum_of_squares(weight.gradient)) : whole;
-    const Tensor scale = minimum(limit / norm, one);
-    weight.gradient = in_type_of(weight.gradient, in_f32(weight.gradient) * scale);
+    weight.gradient =
+        as_dtype(in_f32(weight.gradient) * clip_scale(p_.max_norm, norm), weight.gradient.dtype());
   }
 }
 
@@ -85,7 +79,7 @@ void CentralizeGradient::transform(GradientStep& step) const {
     }
     const Tensor mean =
         reduce_mean(reshard(gradient, whole), fmt::format("{}", fmt::join(axes, " ")));
-    weight.gradient = in_type_of(weight.gradient, gradient - reshard(mean, mean_type));
+    weight.gradient = as_dtype(gradient - reshard(mean, mean_type), weight.gradient.dtype());
   }
 }
 

@@ -26,9 +26,6 @@ Tensor scalar_state(std::string_view name) {
 
 Tensor f32(double value) { return constant(value, DType::kF32); }
 
-// min(1, limit / norm). (With a non-finite norm the step is skipped.)
-Tensor clip_scale(double limit, const Tensor& norm) { return minimum(f32(limit) / norm, f32(1.0)); }
-
 bool is_vector(const Parameter& parameter) {
   return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
 }

@@ -61,7 +61,7 @@ class Learner {
   const HParams& hparams() const { return p_; }
   const MultiOptimizer& multi_optimizer() const { return optimizers_; }
   const std::vector<MultiOptimizer::Named>& optimizers() const { return optimizers_.all(); }
-  // The optimizer of weights without a rule; if there is none, that of the first rule.
+  // The optimizer of weights without a rule, or without optimizer_tpl that of the first rule.
   const BaseOptimizer& optimizer() const { return *optimizers()[0].optimizer; }
   // Whether it keeps averages of the weights, computed by the optimizer or with ema_decay.
   bool averages() const { return p_.ema_decay > 0.0 || optimizers_.averages(); }

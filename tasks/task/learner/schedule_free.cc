@@ -46,7 +46,7 @@ Updated ScheduleFreeAdamW::update(const UpdateInputs& inputs) const {
   for (size_t i = 0; i < slots.size(); ++i)
     slots[i] = stored_state(inputs, i, slots[i], p_.state.rounding, kSecondNoise);
   const auto applied = [&](const Tensor& next, const Tensor& old) {
-    return where(inputs.apply, next.dtype() == old.dtype() ? next : cast(next, old.dtype()), old);
+    return where(inputs.apply, as_dtype(next, old.dtype()), old);
   };
   return {applied(next_y, inputs.parameter), slots, applied(next_x, inputs.average)};
 }
