@@ -24,6 +24,9 @@ struct DecodedExample;  // tasks/run/decode/decode_examples.h
 struct ExampleScore {
   double sum = 0.0;
   double weight = 0.0;
+
+  // Of a metric that is 0 or 1 for each label, all of weight 1: whether it is 1 for all.
+  bool is_one_for_all() const { return sum > weight - 0.5; }
 };
 
 // One row of an evaluation's batches. A packed row holds several documents (segment_ids).

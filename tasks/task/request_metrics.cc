@@ -39,10 +39,9 @@ std::vector<std::string> RequestMetrics::names() const {
 }
 
 void RequestMetrics::add(const ScoredExample& example) {
-  const ExampleScore right = example.scores.at("accuracy");
   scores_[static_cast<size_t>(example.number)] = {
       .log_likelihood = example.log_likelihood(),
-      .is_greedy = right.sum > right.weight - 0.5};  // Both are counts of tokens.
+      .is_greedy = example.scores.at("accuracy").is_one_for_all()};
 }
 
 bool RequestMetrics::is_scored(const std::vector<size_t>& answers) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/base/multiples.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -39,12 +40,11 @@ class Halo {
     const int64_t window = attention_window(attributes);
     before_ = window == 0 ? most : std::clamp<int64_t>(window - 1 - first, 0, most);
     const int64_t after = std::min(first, most);
-    const auto devices = [&](int64_t keys) { return (keys + length - 1) / length; };
     // The furthest device sends its last keys, or its first ones.
-    for (int64_t i = devices(before_); i > 0; --i)
+    for (int64_t i = ceil_div(before_, length); i > 0; --i)
       parts_.push_back({-i, std::max<int64_t>(0, i * length - before_), length});
     parts_.push_back({0, 0, length});
-    for (int64_t i = 1; i <= devices(after); ++i)
+    for (int64_t i = 1; i <= ceil_div(after, length); ++i)
       parts_.push_back({i, 0, std::min(length, after - (i - 1) * length)});
   }
 

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/message.h"
+#include "core/base/multiples.h"
 #include "tasks/run/session/step_programs.h"
 #include "tasks/task/base_task.h"
 
@@ -45,8 +46,7 @@ int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t
   const int64_t runs = p.strategy == DecodeStrategy::kBeam ? 1 : p.num_samples;
   const int64_t at_once = std::max<int64_t>(1, std::min(prompts, p.batch) * runs);
   const int64_t rows = std::min(at_once * width, p.batch);
-  const int64_t parts = session.mesh().size_along(batch_type(session, 0).axes[0].split);
-  return (rows + parts - 1) / parts * parts;
+  return rounded_up(rows, session.batch_parts());
 }
 
 int64_t trained_window(const BaseInput& input) {

@@ -139,10 +139,8 @@ class ScoreRun final : public BaseRun {
 
   int64_t batch_tokens(const BaseInput& input) const {
     if (options_.batch_tokens > 0) return options_.batch_tokens;
-    const Type rows = apply_rules(session_.rules().activations, session_.mesh(),
-                                  make_type(DType::kI32, {{"batch", 0, {}}}));
     return std::min(input.global_batch_size() * sequence_length(input),
-                    kMostTokensOfPart * session_.mesh().size_along(rows.axes[0].split));
+                    kMostTokensOfPart * session_.batch_parts());
   }
 
   std::filesystem::path output() const {

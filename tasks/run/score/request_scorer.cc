@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/multiples.h"
 #include "inputs/token_row.h"
 #include "tasks/task/base_task.h"
 
@@ -16,8 +17,6 @@ namespace {
 constexpr const char* kAccuracy = "accuracy";
 constexpr const char* kLogPplx = "log_pplx";
 constexpr int64_t kShortest = 32;  // Tokens of a row.
-
-int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The layout of token ids of this shape.
 Type ids_type(const ModelSession& session, int64_t rows, int64_t length) {
@@ -34,9 +33,10 @@ int64_t next_token_vocabulary(const ModelSession& session) {
         "requests are scored by models that read context and continuation as one text; this one "
         "reads the context by an encoder");
   const ErrorContext where("requests are scored by models that predict the next token");
-  const int64_t rows = session.mesh().size_along(ids_type(session, 0, 0).axes[0].split);
-  const DecodeSetting one_token{
-      .mesh = session.mesh(), .rules = session.rules(), .batch = rows, .cache_length = 1};
+  const DecodeSetting one_token{.mesh = session.mesh(),
+                                .rules = session.rules(),
+                                .batch = session.batch_parts(),
+                                .cache_length = 1};
   const Graph graph = graph_of(task, "decode_graph()", names::kLogits, [&] {
     return task.decode_graph(one_token, session.eval_weights());
   });
@@ -46,10 +46,8 @@ int64_t next_token_vocabulary(const ModelSession& session) {
 RequestScorer::RequestScorer(ModelSession& session, const std::vector<ScoreRequest>& requests,
                              const ScorerOptions& options)
     : session_(session), requests_(requests), devices_(options.devices) {
-  const Type type = ids_type(session, 0, 0);
-  row_unit_ = session.mesh().size_along(type.axes[0].split);
   // A ring divides each device's part of a sequence into two halves.
-  const int64_t parts = session.mesh().size_along(type.axes[1].split);
+  const int64_t parts = session.mesh().size_along(ids_type(session, 0, 0).axes[1].split);
   length_unit_ = parts > 1 ? 2 * parts : 1;
   sort_into_buckets(options);
   for (Bucket& bucket : buckets_) add_program(&bucket);
@@ -69,7 +67,7 @@ void RequestScorer::sort_into_buckets(const ScorerOptions& options) {
   for (auto& [length, requests] : by_length) {
     const int64_t rows = std::min(options.batch_tokens / length, std::ssize(requests));
     buckets_.push_back({.length = length,
-                        .rows = rounded_up(std::max<int64_t>(rows, 1), row_unit_),
+                        .rows = rounded_up(std::max<int64_t>(rows, 1), session_.batch_parts()),
                         .requests = std::move(requests)});
   }
 }
@@ -108,10 +106,9 @@ void RequestScorer::take_scores(const Bucket& bucket, size_t first, const Scored
     const size_t number = bucket.requests[first + row];
     const ScoreRequest& request = requests_[number];
     const auto begin = static_cast<std::ptrdiff_t>(row * length + request.context.size() - 1);
-    const ExampleScore right = scored.rows.at(kAccuracy)[row];
     (*scores)[number] = {
         .log_likelihood = -scored.rows.at(kLogPplx)[row].sum,
-        .is_greedy = right.sum > right.weight - 0.5,  // Both are counts of tokens.
+        .is_greedy = scored.rows.at(kAccuracy)[row].is_one_for_all(),
         .log_probs = {scored.log_probs.begin() + begin,
                       scored.log_probs.begin() + begin + std::ssize(request.continuation)}};
   }

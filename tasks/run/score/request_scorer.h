@@ -61,8 +61,7 @@ class RequestScorer {
   ModelSession& session_;
   const std::vector<ScoreRequest>& requests_;
   int64_t devices_;
-  int64_t row_unit_ = 1;     // A batch's rows are a multiple of it,
-  int64_t length_unit_ = 1;  // and their length of this, or the longest.
+  int64_t length_unit_ = 1;  // The length of a row is a multiple of it, or the longest.
   std::vector<Bucket> buckets_;
 };
 

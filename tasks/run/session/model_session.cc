@@ -112,6 +112,12 @@ int ModelSession::add_program(Graph graph, CompileOptions options) {
   return *program;
 }
 
+int64_t ModelSession::batch_parts() const {
+  const Type rows =
+      apply_rules(rules_.activations, mesh_, make_type(DType::kI32, {{"batch", 0, {}}}));
+  return mesh_.size_along(rows.axes[0].split);
+}
+
 Weights ModelSession::eval_weights() const {
   return task_->learner().averages() && train().eval_on_ema ? Weights::kAveraged
                                                             : Weights::kTrained;

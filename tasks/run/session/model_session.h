@@ -43,6 +43,8 @@ class ModelSession {
   const TrainHParams& train() const { return task_->train(); }
   const Mesh& mesh() const { return mesh_; }
   const AxisRules& rules() const { return rules_; }
+  // Into how many parts the mesh splits the rows of a batch.
+  int64_t batch_parts() const;
   // How the layers are divided over the stages of the mesh; nullopt if they are not.
   const std::optional<ModelPipeline>& pipeline() const { return pipeline_; }
   // A note on how the mesh maps to hosts; or "".

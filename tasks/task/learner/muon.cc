@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/multiples.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
@@ -36,16 +37,14 @@ bool has_schedule(const BaseOptimizer& optimizer) {
   return false;
 }
 
-int64_t rounded_up(int64_t size, int64_t parts) { return (size + parts - 1) / parts * parts; }
-
 // The largest share of `axis` that a device would have, with `more` devices along it; of an axis
 // that the type splits only whole shares. Equal to the present share: not possible, or no gain.
 int64_t share_with(const Type& type, const Axis& axis, int64_t more, const Mesh& mesh) {
-  const int64_t devices = mesh.size_along(axis.split), share = (axis.size + devices - 1) / devices;
+  const int64_t devices = mesh.size_along(axis.split), share = ceil_div(axis.size, devices);
   if (is_in_pieces(axis, mesh)) return share;
   const bool may_pad = type.axis(axis.name).split.empty();
   if (!may_pad && share % more != 0) return share;
-  return (axis.size + devices * more - 1) / (devices * more);
+  return ceil_div(axis.size, devices * more);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ class Muon final : public BaseOptimizer {
 
 // Where the matrices of a tensor are whole: its type once padded, and then in this layout. `data`
 // and other mesh axes that split a matrix split an axis that numbers matrices instead, so each
-// device has a share of them. Zeros are added where their number is no multiple of the devices'.
+// device has a share of them. The number of matrices is padded to a multiple of the devices.
 // If there is but one matrix, all devices have it.
 struct WholeMatrices {
   Type padded, whole;
