@@ -26,8 +26,8 @@ std::vector<Interval> busy_links(const std::vector<double>& begins,
   return busy;
 }
 
-// Returns when work of `seconds` on the links must begin to be done at `end`. Removes from the end
-// of `busy` the intervals that begin then or later.
+// Returns when work of `seconds` on the links must begin to be done at `end`. Removes intervals
+// that begin at that time or later from the end of `busy`.
 double begin_of_work(std::vector<Interval>& busy, double end, double seconds) {
   for (double begin = end;;) {
     while (!busy.empty() && busy.back().begin >= begin) busy.pop_back();
