@@ -2,7 +2,6 @@
 #include "inputs/requests_input.h"
 
 #include <algorithm>
-#include <limits>
 #include <span>
 
 #include <fmt/format.h>
@@ -21,27 +20,28 @@ RequestsInput::RequestsInput(const HParams& p) : IndexedInput(example_stream(p))
 }
 
 void RequestsInput::open(const Infeed&) {
-  requests_ = read_score_requests(user_path(p_.path, "path"), {},
-                                  std::numeric_limits<int32_t>::max(), p_.seq_len.get());
-  for (const ScoreRequest& request : requests_)
-    for (const std::vector<int32_t>* part : {&request.context, &request.continuation})
+  requests_ = shared_score_requests(user_path(p_.path, "path"));
+  uint32_t sum = 0;
+  for (size_t i = 0; i < requests_->size(); ++i) {
+    const ErrorPrefix where(fmt::format("{}, request {}", p_.path, i + 1));
+    const ScoreRequest& request = (*requests_)[i];
+    check_length(request, p_.seq_len.get());
+    for (const std::vector<int32_t>* part : {&request.context, &request.continuation}) {
       vocab_size_ = std::max<int64_t>(vocab_size_, 1 + *std::ranges::max_element(*part));
+      sum = crc32c(std::as_bytes(std::span(*part)), sum);
+    }
+  }
+  fingerprint_ = fmt::format("{:08x}", sum);
 }
 
 void RequestsInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
-  fill_row(requests_.at(static_cast<size_t>(index)), row);
+  fill_row(requests_->at(static_cast<size_t>(index)), row);
 }
 
 std::vector<DataPart> RequestsInput::data_parts() const {
-  uint32_t sum = 0;
-  for (const ScoreRequest& request : requests_)
-    for (const std::vector<int32_t>* part : {&request.context, &request.continuation})
-      sum = crc32c(std::as_bytes(std::span(*part)), sum);
-  return {{p_.path, fmt::format("{:08x}", sum), std::ssize(requests_)}};
+  return {{p_.path, fingerprint_, std::ssize(*requests_)}};
 }
 
-std::string RequestsInput::content_of(size_t, ContentSample&) const {
-  return data_parts().front().fingerprint;
-}
+std::string RequestsInput::content_of(size_t, ContentSample&) const { return fingerprint_; }
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 // continuation is scored.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,7 @@ class RequestsInput final : public IndexedInput {
   explicit RequestsInput(const HParams& p);
 
   int64_t vocab_size() const override { return vocab_size_; }
-  std::optional<int64_t> num_examples() const override { return std::ssize(requests_); }
+  std::optional<int64_t> num_examples() const override { return std::ssize(*requests_); }
 
  private:
   void open(const Infeed& infeed) override;
@@ -38,8 +40,9 @@ class RequestsInput final : public IndexedInput {
   std::string content_of(size_t part, ContentSample& sample) const override;
 
   HParams p_;
-  std::vector<ScoreRequest> requests_;
+  std::shared_ptr<const std::vector<ScoreRequest>> requests_;
   int64_t vocab_size_ = 0;  // The highest id plus 1.
+  std::string fingerprint_;
 };
 
 extern template class HolderOf<BaseInput, RequestsInput::HParams>;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -46,10 +49,11 @@ void read_tokens(const Json& line, const EncodeRequest& encode, int64_t vocab_si
     request->continuation = ids_of(line.at("continuation_ids"), vocab_size);
     if (request->context.empty())
       fail("context_ids is empty, expected at least one id, such as that of the end of a text");
-  } else if (encode) {
-    encode(line.at("context").as_string(), line.at("continuation").as_string(), request);
-  } else {
+  } else if (!encode) {
     fail("a request has text, but there is no tokenizer; give context_ids and continuation_ids");
+  } else if (const std::string& continuation = line.at("continuation").as_string();
+             !continuation.empty()) {
+    encode(line.at("context").as_string(), continuation, request);
   }
   if (request->continuation.empty())
     fail("the continuation is empty; expected at least one token to score");
@@ -65,15 +69,19 @@ ScoreRequest read_request(const Json& line, const EncodeRequest& encode, int64_t
   if (const Json* target = line.find("is_target")) request.is_target = target->as_bool();
   if (const Json* characters = line.find("characters"))
     request.characters = characters->as_integer();
+  check_length(request, max_length);
+  return request;
+}
+
+}  // namespace
+
+void check_length(const ScoreRequest& request, int64_t max_length) {
   if (request.length() > max_length)
     fail(
         "context and continuation have {} tokens together, expected at most {}: the model reads {} "
         "(seq_len of its input), and the last token is only predicted",
         request.length() + 1, max_length + 1, max_length);
-  return request;
 }
-
-}  // namespace
 
 std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
                                               const EncodeRequest& encode, int64_t vocab_size,
@@ -90,6 +98,22 @@ std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
   }
   if (file.bad()) fail("{}: cannot read it to its end", path.string());
   if (requests.empty()) fail("{} has no requests, expected one JSON object a line", path.string());
+  return requests;
+}
+
+std::shared_ptr<const std::vector<ScoreRequest>> shared_score_requests(
+    const std::filesystem::path& path) {
+  using Requests = const std::vector<ScoreRequest>;
+  constexpr int64_t kUnbounded = std::numeric_limits<int32_t>::max();
+  static std::mutex mutex;
+  static std::map<std::filesystem::path, std::weak_ptr<Requests>> held;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::weak_ptr<Requests>& known = held[path];
+  std::shared_ptr<Requests> requests = known.lock();
+  if (requests == nullptr) {
+    requests = std::make_shared<Requests>(read_score_requests(path, {}, kUnbounded, kUnbounded));
+    known = requests;
+  }
   return requests;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,9 @@ struct ScoreRequest {
   int64_t length() const { return std::ssize(context) + std::ssize(continuation) - 1; }
 };
 
+// Error for a request that is too long for a model that reads `max_length` tokens.
+void check_length(const ScoreRequest& request, int64_t max_length);
+
 // Encodes the text of a request, and sets both lists of ids.
 using EncodeRequest = std::function<void(const std::string& context,
                                          const std::string& continuation, ScoreRequest* request)>;
@@ -38,6 +42,11 @@ using EncodeRequest = std::function<void(const std::string& context,
 std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
                                               const EncodeRequest& encode, int64_t vocab_size,
                                               int64_t max_length);
+
+// The requests of a file of ids, read once as long as somebody holds them: an eval dataset and its
+// metrics share them. Errors are those above, without bounds of ids and lengths.
+std::shared_ptr<const std::vector<ScoreRequest>> shared_score_requests(
+    const std::filesystem::path& path);
 
 // Lays out a request: its tokens, and weight 1 for the labels of its continuation.
 void fill_row(const ScoreRequest& request, const TokenRow& row);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/base/error.h"
 #include "core/io/user_path.h"
@@ -12,11 +11,10 @@ namespace tessera {
 
 REGISTER_TEMPLATE(ScoreMetric, RequestMetrics);
 
-RequestMetrics::RequestMetrics(const HParams& p) {
-  constexpr int64_t kAnyLength = std::numeric_limits<int32_t>::max();
-  requests_ = read_score_requests(user_path(p.path, "path"), {}, kAnyLength, kAnyLength);
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const ScoreRequest& request = requests_[i];
+RequestMetrics::RequestMetrics(const HParams& p)
+    : requests_(shared_score_requests(user_path(p.path, "path"))) {
+  for (size_t i = 0; i < requests_->size(); ++i) {
+    const ScoreRequest& request = (*requests_)[i];
     const std::string name = request.task.empty() ? "requests" : request.task;
     if (name.find('/') != std::string::npos)
       fail("{}: task '{}' has a name with '/', expected one without", p.path, name);
@@ -50,7 +48,7 @@ bool RequestMetrics::is_scored(const std::vector<size_t>& answers) const {
 
 template <typename ScoreOf>
 bool RequestMetrics::is_right(const std::vector<size_t>& answers, const ScoreOf& score_of) const {
-  return requests_[*std::ranges::max_element(answers, {}, score_of)].is_target;
+  return (*requests_)[*std::ranges::max_element(answers, {}, score_of)].is_target;
 }
 
 void RequestMetrics::add_values(const std::string& name, const Task& task,
@@ -64,7 +62,7 @@ void RequestMetrics::add_values(const std::string& name, const Task& task,
     right += task.has_choices ? is_right(answers, log_likelihood)
                               : scores_.at(answers.front()).is_greedy;
     right_norm += is_right(answers, [&](size_t i) {
-      return log_likelihood(i) / static_cast<double>(requests_[i].characters);
+      return log_likelihood(i) / static_cast<double>((*requests_)[i].characters);
     });
   }
   if (questions == 0.0)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class RequestMetrics final : public ScoreMetric {
   void add_values(const std::string& name, const Task& task,
                   std::map<std::string, double>* values) const;
 
-  std::vector<ScoreRequest> requests_;
+  std::shared_ptr<const std::vector<ScoreRequest>> requests_;
   std::map<std::string, Task> tasks_;
   std::map<size_t, Score> scores_;  // By number of the request.
 };

@@ -124,11 +124,14 @@ class ScoreRun final : public BaseRun {
   // Process 0 reads them, and sends the ids to the others.
   void read_requests(const ExperimentConfig& config, int64_t max_length) {
     if (processes_.is_first()) {
-      text_.emplace(config, setting_, RunText::Needs::kIds, "");
+      std::optional<RunText> text;  // Requests of ids need none.
       requests_ = read_score_requests(
           options_.requests,
           [&](const std::string& context, const std::string& continuation, ScoreRequest* request) {
-            encode_request(text_->text(), context, continuation, request);
+            if (!text)
+              text.emplace(config, setting_, RunText::Needs::kText,
+                           "Give context_ids and continuation_ids");
+            encode_request(text->text(), context, continuation, request);
           },
           next_token_vocabulary(session_), max_length);
     }
@@ -183,7 +186,6 @@ class ScoreRun final : public BaseRun {
   ModelSession session_;
   ChosenCheckpoint checkpoint_;
   Console console_;
-  std::optional<RunText> text_;  // In process 0.
   std::vector<ScoreRequest> requests_;
   std::optional<RequestScorer> scorer_;
 };

@@ -290,6 +290,7 @@ TEST_CASE("requests that are not valid are refused with their line") {
   refuses("{\"contxt\": \"1\"}", "no member 'contxt'; did you mean 'context'?");
   refuses("[1]", "expected an object");
   refuses("{\"context\": \"1 2\", \"continuation\": \"\"}", "the continuation is empty");
+  refuses("{\"context\": \"\", \"continuation\": \"\"}", "the continuation is empty");
   REQUIRE(message("{\"context\": \"1 2\", \"continuation\": \" 3\"}") == "no error");
   const fs::path empty = written(scored.directory() / "empty.jsonl", "\n");
   REQUIRE_THAT(error_of([&] { run_tiny(scorable(), scored.run(), scoring(empty, "")); }),
