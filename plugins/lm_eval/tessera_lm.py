@@ -63,21 +63,11 @@ class TokensOfTexts(TemplateLM):
             return self.tokenizer.encode(string)
         return self.tokenizer.encode(string, add_special_tokens=bool(add_special_tokens))
 
-    def encoded(self, context, continuation):
-        """As loglikelihood() of TemplateLM."""
-        if context:
-            return self._encode_pair(context, continuation)
-        ids = self.tok_encode(continuation, add_special_tokens=False)
-        return (ids[:1], ids[1:]) if ids[0] == self.prefix_token_id else ([self.prefix_token_id], ids)
-
     def fitting(self, context, continuation):
         """The end of a context that, with the continuation, has at most max_length + 1 tokens."""
         if len(continuation) > self.max_length:
             raise ValueError(f"a continuation has {len(continuation)} tokens, expected at most {self.max_length}")
         return context[-(self.max_length + 1 - len(continuation)) :], continuation
-
-    def _loglikelihood_tokens(self, requests, **kwargs):
-        raise NotImplementedError
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
         windows, counts = [], []
@@ -95,7 +85,7 @@ class TokensOfTexts(TemplateLM):
         return [sum(next(scores)[0] for _ in range(count)) for count in counts]
 
     def generate_until(self, requests, disable_tqdm=False):
-        raise NotImplementedError("tessera scores log-likelihoods; tasks of generate_until cannot be run")
+        sys.exit("tessera scores log-likelihoods; tasks of generate_until cannot be run")
 
 
 @register_model("tessera")
@@ -115,6 +105,14 @@ class TesseraLM(TokensOfTexts):
             scores = [json.loads(line) for line in result.read_text().splitlines()]
         # A value that is not finite is null.
         return [(float("nan") if (value := each["log_likelihood"]) is None else value, each["is_greedy"]) for each in scores]
+
+
+class RequestCollector(TokensOfTexts):
+    """Keeps the ids of all requests, and scores nothing."""
+
+    def _loglikelihood_tokens(self, requests, **kwargs):
+        self.requests = [self.fitting(context, continuation) for _, context, continuation in requests]
+        return [(0.0, False)] * len(requests)
 
 
 def trained_length(run):
@@ -137,7 +135,7 @@ def write_requests(arguments):
     """Writes the requests of tasks with their task, question and what answer_of() says."""
     from lm_eval.tasks import TaskManager
 
-    text = TokensOfTexts(arguments.tokenizer, arguments.max_length)
+    collector = RequestCollector(arguments.tokenizer, arguments.max_length)
     tasks = TaskManager(include_path=arguments.include_path).load(arguments.tasks.split(","))["tasks"]
     for name, task in tasks.items():
         if task.OUTPUT_TYPE not in ("multiple_choice", "loglikelihood") or getattr(task, "multiple_input", 0):
@@ -146,11 +144,11 @@ def write_requests(arguments):
     with open(arguments.output, "w") as file:
         for name, task in tasks.items():
             task.build_all_requests(limit=arguments.limit)
-            for instance in task.instances:
-                context, continuation = text.encoded(*instance.args)
+            collector.loglikelihood(task.instances, disable_tqdm=True)
+            for instance, request in zip(task.instances, collector.requests, strict=True):
                 about = {"task": name, "example": instance.doc_id, **answer_of(task, instance)}
-                file.write(request_line(*text.fitting(context, continuation), **about))
-                count += 1
+                file.write(request_line(*request, **about))
+            count += len(task.instances)
     print(f"{count} requests in {arguments.output}")
 
 
