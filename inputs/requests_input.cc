@@ -15,7 +15,11 @@ namespace tessera {
 
 REGISTER_TEMPLATE(BaseInput, RequestsInput);
 
-RequestsInput::RequestsInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
+RequestsInput::RequestsInput(const HParams& p)
+    : IndexedInput({.name = p.name,
+                    .global_batch_size = p.global_batch_size.get(),
+                    .seq_len = p.seq_len.get()}),
+      p_(p) {
   if (p.path.empty()) fail("RequestsInput: path is empty; expected a file of requests");
 }
 

@@ -23,10 +23,7 @@ class RequestsInput final : public IndexedInput {
     std::string name = "requests";
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
-    int64_t num_batches = -1;  // End after this many; -1: no limit.
-    Field<int64_t> seed;       // Not used: the order is that of the file.
-    FIELDS(path, name, About(global_batch_size, kSize), About(seq_len, kSize),
-           About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
+    FIELDS(path, name, About(global_batch_size, kSize), About(seq_len, kSize))
   };
   explicit RequestsInput(const HParams& p);
 

@@ -25,7 +25,7 @@ struct ExampleScore {
   double sum = 0.0;
   double weight = 0.0;
 
-  // Of a metric that is 0 or 1 for each label, all of weight 1: whether it is 1 for all.
+  // Whether a metric that is 0 or 1 for each label, all of weight 1, is 1 for all.
   bool is_one_for_all() const { return sum > weight - 0.5; }
 };
 
