@@ -31,7 +31,7 @@ std::string revision_of(const std::string& reference, const fs::path& git) {
 }
 
 // The revision that is checked out in the repository of this file or folder, 40 hexadecimal digits;
-// "" if there is none. Read without git: the program may not be installed.
+// "" without a repository. It reads git's files, because the program may not be installed.
 std::string git_revision(const fs::path& path) {
   constexpr std::string_view kReference = "ref: ";
   std::error_code error;

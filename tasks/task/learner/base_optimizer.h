@@ -57,8 +57,8 @@ class BaseOptimizer {
   // Error if the schedule's factor is negative or not finite.
   double learning_rate(int64_t step, int64_t num_train_steps) const;
   double base_learning_rate() const { return learning_rate_; }  // Without the schedule.
-  int64_t warmup_steps() const;                                 // The schedule's, as is
-  int64_t decay_end() const;                                    // BaseSchedule::decay_end.
+  int64_t warmup_steps() const;                                 // The schedule's;
+  int64_t decay_end() const;                                    // see BaseSchedule.
   double weight_decay() const { return weight_decay_; }  // For parameters that no mask excludes.
   // The optimizer of this parameter: itself, or one of those of which it consists. Its learning
   // rate then follows the schedule of the whole. Error for a parameter that none of them updates.
