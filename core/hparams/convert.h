@@ -101,7 +101,8 @@ std::shared_ptr<const Tree> prototype() {
   if constexpr (std::is_abstract_v<T>) {
     return nullptr;
   } else {
-    return std::make_shared<const Tree>(to_tree(T{}));
+    static const auto tree = std::make_shared<const Tree>(to_tree(T{}));
+    return tree;
   }
 }
 
@@ -122,7 +123,11 @@ Tree plain_fields_tree(const P& p) {
 template <typename P>
 Tree fields_tree(const P& p) {
   Tree tree = plain_fields_tree(p);
-  if constexpr (!std::is_abstract_v<P>) mark_defaults(tree, plain_fields_tree(P{}));
+  if constexpr (!std::is_abstract_v<P>) {
+    // Made once for a type: it contains the defaults of all nested templates.
+    static const Tree defaults = plain_fields_tree(P{});
+    mark_defaults(tree, defaults);
+  }
   return tree;
 }
 
