@@ -62,9 +62,9 @@ FpropScope::FpropScope(std::vector<Tensor> parameters, const Features& features,
       cast_weights_(cast_weights),
       innermost_(innermost, this) {}
 
-FpropScope::FpropScope(const FpropScope& outer, Tensor segment_ids)
+FpropScope::FpropScope(const FpropScope& outer, Mode mode, Tensor segment_ids)
     : parameters_(outer.parameters_),
-      mode_(outer.mode_),
+      mode_(mode),
       step_(outer.step_),
       segment_ids_(std::move(segment_ids)),
       cache_(nullptr),

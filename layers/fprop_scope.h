@@ -117,9 +117,9 @@ class FpropScope {
   // the parameter's. Both must outlive the scope. Scopes nest.
   FpropScope(std::vector<Tensor> parameters, const Features& features, DecodeCache* cache = nullptr,
              CastWeights* cast_weights = nullptr);
-  // For a part of the model that reads whole sequences of its own (an encoder), whose padding has
-  // the segment id 0; invalid: unknown.
-  FpropScope(const FpropScope& outer, Tensor segment_ids);
+  // For a part of the model that reads whole sequences in a mode of its own (an encoder, a
+  // teacher); their padding has the segment id 0; invalid: unknown.
+  FpropScope(const FpropScope& outer, Mode mode, Tensor segment_ids);
 
   static const FpropScope& current();  // CHECKs that a scope is open.
   static bool decodes();               // Whether a scope with a cache is open.

@@ -25,7 +25,8 @@ Layer::ChildScope::ChildScope(const Layer& parent, std::string_view name, int64_
     : path_(name),
       child_(construction(),
              {parent.table_, std::string(name), stack > 0 ? stack : parent.stack_,
-              parent.shared_path_.empty() ? "" : fmt::format("{}.{}", parent.shared_path_, name)}) {
+              parent.shared_path_.empty() ? "" : fmt::format("{}.{}", parent.shared_path_, name),
+              construction().frozen}) {
   if (stack > 0 && parent.stack_ > 0)
     fail(
         "a Repeated layer cannot contain another ('{}' is below one); make the inner one a "
@@ -79,6 +80,7 @@ Parameter Layer::declared(std::string_view name, std::vector<Axis> axes,
   parameter.rules = rules_.weights;
   parameter.type = make_type(dtypes_.param, std::move(axes));
   parameter.init = init;
+  parameter.is_frozen = construction().frozen;
   return parameter;
 }
 
@@ -94,6 +96,11 @@ Weight Layer::weight(std::string_view name, std::vector<Axis> axes, const Weight
 Weight Layer::shared_weight(Parameter parameter) {
   const Parameter* const first = table_->find(parameter.path);
   if (first == nullptr) return {table_->add(std::move(parameter))};
+  if (first->is_frozen != parameter.is_frozen)
+    fail(
+        "shared_id: {} is a weight of a teacher and of the model that learns from it, in '{}'; "
+        "give one of them another shared_id",
+        parameter.path, path_);
   if (first->type != parameter.type || !(first->init == parameter.init))
     fail(
         "shared_id: {} is {} with another size or initialiser than {} in '{}'; layers with one "

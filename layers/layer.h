@@ -94,6 +94,12 @@ class Layer {
     const ChildScope scope(*this, name, 0);
     return ChildLayer<Base>(layer_tpl.instantiate());
   }
+  // Makes a layer below this one whose weights no learner trains.
+  template <typename Base>
+  ChildLayer<Base> frozen_child(std::string_view name, const Template<Base>& layer_tpl) {
+    const Restored<bool> frozen(construction().frozen, true);
+    return child(name, layer_tpl);
+  }
   // Makes a layer with every weight below it stacked `count` times (Repeated).
   template <typename Base>
   ChildLayer<Base> stacked_child(std::string_view name, int64_t count,
@@ -152,6 +158,7 @@ class Layer {
     std::string name;
     int64_t stack = 0;
     std::string shared_path;
+    bool frozen = false;
   };
   static Construction& construction();
   class ChildScope {

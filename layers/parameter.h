@@ -49,6 +49,7 @@ struct Parameter {
   std::vector<AxisRule> rules;  // Rules of its layer, before the experiment's.
   std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
+  bool is_frozen = false;                 // Not trained, whatever the learner says.
 };
 
 // Returns the axes of the matrices of which a weight consists: those that `fans` declares, else the

@@ -2,6 +2,7 @@
 #include "layers/embeddings/embedding_softmax.h"
 
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -12,6 +13,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
 #include "core/ops/layout.h"
+#include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 
@@ -34,11 +36,6 @@ double row_scale(const P& p) {
 Tensor embedded(Tensor table, Tensor ids, double factor) {
   const Tensor rows = place(gather(table, ids, "vocab"), "residual");
   return factor == 1.0 ? rows : scale(rows, factor);
-}
-
-Tensor project(Tensor matrix, Tensor bias, Tensor x) {
-  const Tensor logits = place(einsum(x, matrix, over("embed")));
-  return bias.valid() ? logits + bias : logits;
 }
 
 // Returns the axes of x with `axis` moved before the axis `next`; "": to the front.
@@ -85,6 +82,33 @@ Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
   return join_shards(joined.size("seq") == length ? joined : slice(joined, "seq", 0, length));
 }
 
+using Tensors = std::vector<Tensor>;
+
+// Returns what `compute` returns for `tokens` ["batch seq …"], called in a loop for chunks of
+// `size` positions; 0: once for all. Gradients of a chunk do not depend on others, so the passes
+// compute them in the same iteration (core/compile/remat/joint_loop.h): logits are neither kept nor
+// recomputed.
+Tensors in_chunks(int64_t size, const Tensors& tokens,
+                  const std::function<Tensors(const Tensors& chunk)>& compute) {
+  if (size == 0) return compute(tokens);
+  Tensors chunks;
+  for (const Tensor& each : tokens) chunks.push_back(split_chunks(each, size));
+  const RepeatResult result = repeat("chunks", chunks[0].size("chunks"), {}, chunks,
+                                     [&](Tensor, Tensors, Tensors slices) -> RepeatBody {
+                                       return {{}, compute(slices)};
+                                     });
+  Tensors joined;
+  for (const Tensor& each : result.stacked) joined.push_back(join_chunks(each, tokens[1].type()));
+  return joined;
+}
+
+// Along "vocab".
+Tensor log_softmax(const Tensor& logits) {
+  const Tensor highest = reduced(reduce_max(stop_gradient(logits), "vocab"));
+  const Tensor shifted = logits - highest;
+  return shifted - log(reduced(reduce_sum(exp(shifted), "vocab")));
+}
+
 }  // namespace
 
 Embedding::Embedding(const HParams& p)
@@ -104,6 +128,11 @@ BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
 
 BaseSoftmax::Projection BaseSoftmax::projection() const {
   return {param(w_), bias_.valid() ? param(bias_) : Tensor()};
+}
+
+Tensor BaseSoftmax::project(const Projection& weights, const Tensor& x) {
+  const Tensor logits = place(einsum(x, weights.matrix, over("embed")));
+  return weights.bias.valid() ? logits + weights.bias : logits;
 }
 
 Tensor BaseSoftmax::embed_ids(Tensor ids) const {
@@ -126,18 +155,55 @@ Tensor BaseSoftmax::multiplied(const Tensor& x) const {
 Tensor BaseSoftmax::logits(Tensor x) const {
   const LayerScope scope(*this);
   const Projection weights = projection();
-  Tensor scores =
-      cast(project(weights.matrix, weights.bias, multiplied(place(x))), dtypes().output);
-  if (options_.soft_cap > 0) scores = tanh(scores / options_.soft_cap) * options_.soft_cap;
-  return scores;
+  return capped(project(weights, multiplied(place(x))), dtypes().output);
+}
+
+Tensor BaseSoftmax::capped(const Tensor& logits, DType dtype) const {
+  const Tensor scores = cast(logits, dtype);
+  return options_.soft_cap > 0 ? tanh(scores / options_.soft_cap) * options_.soft_cap : scores;
+}
+
+CrossEntropy BaseSoftmax::label_loss(const Tensor& logits, const Tensor& labels) const {
+  return cross_entropy(logits, labels, "vocab",
+                       {options_.label_smoothing, options_.z_loss, options_.soft_cap});
 }
 
 CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
   const LayerScope scope(*this);
   x = multiplied(place(x));  // All-gathers a residual that is split along its sequence.
   const Projection weights = projection();  // Outside the loop: cast and placed once.
-  const int64_t size = chunk_size(x);
-  return size == 0 ? whole_loss(weights, x, labels) : chunked_loss(weights, x, labels, size);
+  const Tensors terms = in_chunks(chunk_size(x), {x, labels}, [&](const Tensors& chunk) -> Tensors {
+    const CrossEntropy each = label_loss(project(weights, chunk[0]), chunk[1]);
+    return {each.loss, each.log_likelihood, each.correct};
+  });
+  return {terms[0], terms[1], terms[2]};
+}
+
+DistilledLoss BaseSoftmax::distilled_loss(Tensor x, Tensor labels, const BaseSoftmax& teacher,
+                                          Tensor taught, double temperature) const {
+  Projection teacher_weights;
+  {
+    const LayerScope scope(teacher);
+    taught = teacher.multiplied(place(taught));
+    teacher_weights = teacher.projection();
+  }
+  const LayerScope scope(*this);
+  x = multiplied(place(x));
+  const Projection weights = projection();
+  const Tensors terms =
+      in_chunks(chunk_size(x), {x, labels, taught}, [&](const Tensors& chunk) -> Tensors {
+        const Tensor logits = project(weights, chunk[0]);
+        const CrossEntropy each = label_loss(logits, chunk[1]);
+        const auto log_likelihoods = [&](const BaseSoftmax& softmax, const Tensor& scores) {
+          return log_softmax(softmax.capped(scores, DType::kF32) / temperature);
+        };
+        const Tensor expected =
+            stop_gradient(log_likelihoods(teacher, project(teacher_weights, chunk[2])));
+        const Tensor surplus = expected - log_likelihoods(*this, logits);
+        return {each.loss, each.log_likelihood, each.correct,
+                reduced(reduce_sum(exp(expected) * surplus, "vocab"))};
+      });
+  return {{terms[0], terms[1], terms[2]}, terms[3]};
 }
 
 // Returns the positions of a device's part of a sequence in each chunk; 0: no chunks. All rows of a
@@ -151,26 +217,6 @@ int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
     if (axis.name != "embed") tokens *= axis.size;
   const int64_t chunks = (tokens + options_.chunk_tokens - 1) / options_.chunk_tokens;
   return chunks <= 1 ? 0 : (local.axis("seq").size + chunks - 1) / chunks;
-}
-
-CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor labels) const {
-  return cross_entropy(project(weights.matrix, weights.bias, x), labels, "vocab",
-                       {options_.label_smoothing, options_.z_loss, options_.soft_cap});
-}
-
-// Loops over chunks. Gradients of a chunk do not depend on others, so the passes compute them in
-// the same iteration (core/compile/remat/joint_loop.h): logits are neither kept nor recomputed.
-CrossEntropy BaseSoftmax::chunked_loss(const Projection& weights, Tensor x, Tensor labels,
-                                       int64_t size) const {
-  const Tensor hidden = split_chunks(x, size), targets = split_chunks(labels, size);
-  const RepeatResult result =
-      repeat("chunks", hidden.size("chunks"), {}, {hidden, targets},
-             [&](Tensor, std::vector<Tensor>, std::vector<Tensor> slices) -> RepeatBody {
-               const CrossEntropy chunk = whole_loss(weights, slices[0], slices[1]);
-               return {{}, {chunk.loss, chunk.log_likelihood, chunk.correct}};
-             });
-  const auto joined = [&](size_t i) { return join_chunks(result.stacked[i], labels.type()); };
-  return {joined(0), joined(1), joined(2)};
 }
 
 FullSoftmax::FullSoftmax(const HParams& p)

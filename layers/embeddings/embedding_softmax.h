@@ -47,6 +47,11 @@ struct SoftmaxOptions {
          About(soft_cap, kNotNegative), About(chunk_tokens, kNotNegative))
 };
 
+struct DistilledLoss {
+  CrossEntropy labels;
+  Tensor divergence;  // f32[…]: KL(teacher ‖ model) of each token.
+};
+
 // A softmax declares its matrix, and overrides `lookup` if that is also the input embedding.
 class BaseSoftmax : public Layer {
  public:
@@ -54,6 +59,10 @@ class BaseSoftmax : public Layer {
   Tensor logits(Tensor x) const;
   // Returns the loss against labels i32[…], with smoothing and z-loss.
   CrossEntropy loss(Tensor x, Tensor labels) const;
+  // Also returns the divergence from what `teacher` predicts of its own `taught` ["… embed"], the
+  // logits of both divided by `temperature`.
+  DistilledLoss distilled_loss(Tensor x, Tensor labels, const BaseSoftmax& teacher, Tensor taught,
+                               double temperature) const;
 
   // ids i32[…] -> ["… embed"]; Error unless shares_embedding().
   virtual bool shares_embedding() const { return false; }
@@ -72,13 +81,14 @@ class BaseSoftmax : public Layer {
     Tensor bias;  // ["vocab"]; invalid without a bias.
   };
   Projection projection() const;
+  static Tensor project(const Projection& weights, const Tensor& x);  // Logits without soft_cap.
   Tensor multiplied(const Tensor& x) const;
   virtual Tensor lookup(Tensor ids) const;
 
-  CrossEntropy whole_loss(const Projection& projection, Tensor x, Tensor labels) const;
+  CrossEntropy label_loss(const Tensor& logits, const Tensor& labels) const;
+  // Logits as they are compared: in f32 with soft_cap.
+  Tensor capped(const Tensor& logits, DType dtype) const;
   int64_t chunk_size(const Tensor& x) const;
-  CrossEntropy chunked_loss(const Projection& projection, Tensor x, Tensor labels,
-                            int64_t size) const;
 
   SoftmaxOptions options_;
   Weight bias_;

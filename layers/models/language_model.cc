@@ -4,131 +4,53 @@
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "core/ops/layout.h"
-#include "core/ops/reshard.h"
-#include "layers/dropout.h"
+#include "core/ops/reduce.h"
 #include "layers/fprop_scope.h"
 
 namespace tessera {
 
-REGISTER_TEMPLATE(TransformerLm, TransformerLm);
 REGISTER_TEMPLATE(BaseModel, LanguageModel);
 
-TransformerLm::TransformerLm(const HParams& p) : Layer({.dtypes = p.dtypes}), p_(p) {
-  softmax_ = child("softmax", p.softmax_tpl);
-  if (p.separate_embedding_tpl.has()) {
-    embedding_ = child("embedding", p.separate_embedding_tpl);
-  } else if (!softmax_->shares_embedding()) {
-    fail(
-        "softmax_tpl is not SharedEmbeddingSoftmax, so the input embedding needs its own table; "
-        "set separate_embedding_tpl");
-  }
-  if (p.position_emb_tpl.has()) position_emb_ = child("position_emb", p.position_emb_tpl);
-  if (p.type_emb_tpl.has()) type_emb_ = child("type_emb", p.type_emb_tpl);
-  if (p.embedding_ln_tpl.has()) embedding_ln_ = child("embedding_ln", p.embedding_ln_tpl);
-  dropout_ =
-      child<UnaryLayer>("embedding_dropout", Dropout::HParams{.rate = p.embedding_dropout_rate});
-  if (p.encoder_tpl.has()) encoder_ = child("encoder", p.encoder_tpl);
-  if (const auto start = decoder_start_id(); start && *start >= p.vocab_size.get())
-    fail("encoder_tpl.decoder_start_id={} is not below vocab_size={}", *start, p.vocab_size.get());
-  transformer_ = child("transformer", p.stacked_transformer_tpl);
-  if (p.final_ln_tpl.has()) final_ln_ = child("final_ln", p.final_ln_tpl);
-  if (p.head_tpl.has()) head_ = child("head", p.head_tpl);
-  if (p.mtp_tpl.has()) mtp_ = child("mtp", p.mtp_tpl);
-}
-
-SequenceInfo TransformerLm::sequence_info(const Features& features, Tensor ids) const {
-  SequenceInfo sequence;
-  if (const DecodeCache* cache = FpropScope::current().cache()) {
-    sequence.positions = cache->positions(ids.size("seq"));
-    return sequence;  // A row is one document.
-  }
-  if (p_.packed_input) sequence.segment_ids = features.find("segment_ids");
-  // Attention compares the ids of whole sequences: gathered here once instead of in each layer.
-  if (sequence.segment_ids.valid()) sequence.segment_ids = place(sequence.segment_ids, "attention");
-  if (p_.packed_input && p_.segment_positions) sequence.positions = features.find("segment_pos");
-  if (!sequence.positions.valid()) sequence.positions = iota({"seq", ids.size("seq"), {}});
-  return sequence;
-}
-
-TransformerLm::BlockOutputs TransformerLm::block_outputs(const Features& features) const {
-  const Tensor ids = features.get("ids");
-  SequenceInfo sequence = sequence_info(features, ids);
-  if (encoder_) encode(features, &sequence);
-  const Tensor x = dropout_(embedded(features, ids, sequence.positions));
-  return {transformer_(x, sequence), sequence};
-}
-
-void TransformerLm::encode(const Features& features, SequenceInfo* sequence) const {
-  const auto encoder_feature = [&](std::string_view name) {
-    const Tensor x = features.find(name);
-    return x.valid() ? rename(x, "encoder_seq", "seq") : x;
+LanguageModel::LanguageModel(const HParams& p)
+    : lm_(child("lm", p.lm_tpl)),
+      teacher_weight_(p.teacher_weight),
+      temperature_(p.teacher_temperature) {
+  if (!p.teacher_tpl.has()) return;
+  teacher_ = frozen_child("teacher", p.teacher_tpl);
+  const auto vocabulary = [](const Template<TransformerLm>& lm_tpl) {
+    return lm_tpl.as<TransformerLm::HParams>().vocab_size.get();
   };
-  const Tensor ids = rename(features.get("encoder_ids"), "encoder_seq", "seq");
-  SequenceInfo encoder_sequence{.segment_ids = encoder_feature("encoder_segment_ids"),
-                                .positions = encoder_feature("encoder_segment_pos")};
-  if (encoder_sequence.segment_ids.valid())
-    encoder_sequence.segment_ids = place(encoder_sequence.segment_ids, "attention");
-  if (!encoder_sequence.positions.valid())
-    encoder_sequence.positions = iota({"seq", ids.size("seq"), {}});
-  const SequenceInfo encoded = encoder_(embed(ids), encoder_sequence);
-  sequence->encoded = encoded.encoded;
-  sequence->encoded_segment_ids = encoded.encoded_segment_ids;
+  if (vocabulary(p.teacher_tpl) != vocabulary(p.lm_tpl))
+    fail(
+        "teacher_tpl.vocab_size={} differs from lm_tpl.vocab_size={}; a teacher must have the "
+        "tokens of its student",
+        vocabulary(p.teacher_tpl), vocabulary(p.lm_tpl));
 }
-
-Tensor TransformerLm::embed(const Tensor& ids) const {
-  return embedding_ ? embedding_(ids) : softmax_->embed_ids(ids);
-}
-
-Tensor TransformerLm::embedded(const Features& features, const Tensor& ids,
-                               const Tensor& positions) const {
-  Tensor x = embed(ids);
-  if (position_emb_) x = x + position_emb_(positions);
-  if (type_emb_) x = type_emb_(x, features.find("token_type_ids"));
-  return embedding_ln_ ? embedding_ln_(x) : x;
-}
-
-Tensor TransformerLm::head(Tensor x) const {
-  if (final_ln_) x = final_ln_(x);
-  return head_ ? head_(x) : x;
-}
-
-void TransformerLm::predict_further(const BlockOutputs& outputs, const Features& features) const {
-  const PredictedTokens tokens{
-      .labels = features.get("labels"),
-      .weights = features.find("weights"),
-      .segment_ids = outputs.sequence.segment_ids,
-      .embed = [this](const Tensor& ids) { return embed(ids); },
-      .loss = [this](const Tensor& x, const Tensor& labels) { return softmax_->loss(x, labels); }};
-  add_loss("mtp_loss", mtp_(outputs.x, outputs.sequence, tokens));
-}
-
-CrossEntropy TransformerLm::loss(const Features& features) const {
-  const LayerScope scope(*this);
-  const BlockOutputs outputs = block_outputs(features);
-  if (mtp_ && features.mode == Mode::kTrain) predict_further(outputs, features);
-  return softmax_->loss(head(outputs.x), features.get("labels"));
-}
-
-Tensor TransformerLm::logits(const Features& features) const {
-  const LayerScope scope(*this);
-  return softmax_->logits(head(block_outputs(features).x));
-}
-
-Tensor TransformerLm::next_logits(const Features& features) const {
-  const LayerScope scope(*this);
-  return softmax_->logits(head(at_last(block_outputs(features).x, features.get("last"))));
-}
-
-std::optional<int32_t> TransformerLm::decoder_start_id() const {
-  if (!encoder_) return std::nullopt;
-  return static_cast<int32_t>(p_.encoder_tpl.as<TransformerEncoder::HParams>().decoder_start_id);
-}
-
-LanguageModel::LanguageModel(const HParams& p) : lm_(child("lm", p.lm_tpl)) {}
 
 ModelOutput LanguageModel::fprop(const Features& features) const {
+  if (teacher_ && features.mode == Mode::kTrain) return taught(features);
   return weighted_output(lm_->loss(features), features.find("weights"));
+}
+
+ModelOutput LanguageModel::taught(const Features& features) const {
+  Tensor taught;
+  {
+    // Without dropout, and without its auxiliary losses and metrics.
+    const FpropScope scope(FpropScope::current(), Mode::kEval, features.find("segment_ids"));
+    const SummaryScope summaries;
+    Features evaluated = features;
+    evaluated.mode = Mode::kEval;
+    taught = stop_gradient(teacher_->scored(evaluated));
+  }
+  DistilledLoss scores = lm_->softmax().distilled_loss(
+      lm_->scored(features), features.get("labels"), teacher_->softmax(), taught, temperature_);
+  const double factor = teacher_weight_ * temperature_ * temperature_;
+  scores.labels.loss = scores.labels.loss * (1.0 - teacher_weight_) + scores.divergence * factor;
+  ModelOutput output = weighted_output(scores.labels, features.find("weights"));
+  const Metric& weights = output.terms["loss"];
+  output.metrics["teacher_divergence"] = {reduce_sum(scores.divergence * weights.weight),
+                                          output.loss.weight};
+  return output;
 }
 
 Tensor LanguageModel::fprop_logits(const Features& features) const { return lm_->logits(features); }

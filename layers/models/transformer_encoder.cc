@@ -24,7 +24,8 @@ TransformerEncoder::TransformerEncoder(const HParams& p) {
 SequenceInfo TransformerEncoder::fprop(Tensor x, const SequenceInfo& sequence) const {
   DecodeCache* const cache = FpropScope::current().cache();
   // Its sequences are whole, also while the decoder decodes.
-  const FpropScope whole(FpropScope::current(), sequence.segment_ids);
+  const FpropScope& outer = FpropScope::current();
+  const FpropScope whole(outer, outer.mode(), sequence.segment_ids);
   if (position_emb_) x = x + position_emb_(sequence.positions);
   x = transformer_(dropout_(x), sequence);
   x = output_dropout_(final_ln_ ? final_ln_(x) : x);

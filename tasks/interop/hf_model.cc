@@ -27,7 +27,8 @@ void find_language_models(const Tree& tree, const std::string& path, FoundModels
   if (tree.hparams != nullptr && *tree.hparams == typeid(TransformerLm::HParams))
     found->emplace(path, &tree);
   for (size_t i = 0; i < tree.items.size(); ++i)
-    find_language_models(tree.items[i], tree.item_path(path, i), found);
+    if (const std::string item = tree.item_path(path, i); !item.ends_with(".teacher_tpl"))
+      find_language_models(tree.items[i], item, found);
 }
 
 // The longest sequence is part of config.json.

@@ -348,15 +348,18 @@ std::vector<HfTensor> hf_tensors(const HfModel& model, const ParameterTable& tab
 std::vector<std::string> weights_outside(const ParameterTable& table) {
   const std::string root = root_of(table);
   std::vector<std::string> others;
-  int64_t of_mtp = 0;
+  std::map<std::string, int64_t> counts;  // Weights that are listed together.
   for (const Parameter& each : table.parameters()) {
     if (is_of_mtp(each.path, root)) {
-      ++of_mtp;
+      ++counts[root + "mtp"];
+    } else if (each.is_frozen) {
+      ++counts[each.path.substr(0, each.path.find('.'))];
     } else if (is_outside(each.path, root)) {
       others.push_back(fmt::format("{} {}", each.path, each.type.text_sized()));
     }
   }
-  if (of_mtp > 0) others.push_back(fmt::format("the {} weights of {}mtp", of_mtp, root));
+  for (const auto& [part, count] : counts)
+    others.push_back(fmt::format("the {} weights of {}", count, part));
   return others;
 }
 

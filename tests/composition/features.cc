@@ -350,6 +350,7 @@ const std::vector<Feature> kFeatures = {
     {"embedding_norm", "", "", [](Parts& m, Any&) { m.lm.embedding_ln_tpl = RmsNorm::HParams{}; }},
     {"masked_head", "", "", set_masked_head},
     {"mtp", "", "", set_mtp},
+    {"teacher", "", "", [](Parts& m, Any&) { m.has_teacher = true; }},
     {"plain_ffn", "", "", set_plain_ffn},
     {"scaled_table", "", "", set_scaled_table},
     {"multipliers", "", "", set_multipliers},

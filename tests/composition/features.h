@@ -43,7 +43,7 @@ struct ModelParts {
   bool is_tied = true, is_repeated = false, is_packed = false, has_token_weights = false;
   bool has_scaled_table = false;  // And a bias of the logits.
   double table_multiplier = 1.0;
-  bool has_encoder = false;
+  bool has_encoder = false, has_teacher = false;
   bool has_padding = false;  // Rows differ in their number of tokens.
   int64_t frozen = 0;        // Number of weights.
   Microbatches microbatches = Microbatches::kFewest;

@@ -80,6 +80,18 @@ void add_encoder(const ModelParts& parts, TransformerBlock::HParams& block,
   block.cross_attention_tpl = parts.cross_attention;
 }
 
+// A decoder with dense layers, which reads the batch's ids.
+TransformerLm::HParams teacher(const ModelParts& parts, TransformerLm::HParams lm) {
+  DotProductAttention::HParams attention = parts.attention;
+  attention.position_bias_tpl = {};
+  const TransformerBlock::HParams block{.attention_tpl = attention, .ffn_tpl = parts.dense};
+  lm.stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block};
+  lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{.loss = {.soft_cap = 5.0}};
+  lm.encoder_tpl = {};
+  lm.mtp_tpl = {};
+  return lm;
+}
+
 LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
   TransformerBlock::HParams block = parts.block;
   block.attention_tpl = parts.other_attention;
@@ -110,7 +122,9 @@ LanguageModel::HParams language_model(const ModelParts& parts, int64_t layers) {
                                                    .multiplier = parts.table_multiplier};
     lm.softmax_tpl = FullSoftmax::HParams{.use_bias = parts.has_scaled_table, .loss = parts.loss};
   }
-  return {.lm_tpl = lm};
+  LanguageModel::HParams model{.lm_tpl = lm, .teacher_weight = 0.3, .teacher_temperature = 2.0};
+  if (parts.has_teacher) model.teacher_tpl = teacher(parts, lm);
+  return model;
 }
 
 int64_t microbatches_of(const Composition& composition, const ModelParts& parts) {

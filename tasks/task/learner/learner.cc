@@ -82,7 +82,7 @@ void Learner::check(const ParameterTable& table) const {
 }
 
 bool Learner::trains(const Parameter& parameter) const {
-  if (parameter.balanced_by) return false;
+  if (parameter.balanced_by || parameter.is_frozen) return false;
   return !frozen_.match(parameter.path) && (trained_.empty() || trained_.match(parameter.path));
 }
 
@@ -159,7 +159,7 @@ void Learner::update(const Parameter& declared, Tensor value, const Tensor& grad
     value = updated.parameter;
     next_average = updated.average;
   }
-  if (declared.balanced_by) {
+  if (declared.balanced_by && !declared.is_frozen) {
     value = where(scalars.apply, balanced(value, *declared.balanced_by, metrics), value);
     graph.add_update(declared.path, value.id());
   }

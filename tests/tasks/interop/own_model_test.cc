@@ -90,27 +90,41 @@ TEST_CASE("weights of a head of one's own are left out of an export, which is sa
           SafetensorsModel(hf_golden("llama")).names());
 }
 
-TEST_CASE("weights that predict further tokens are left out of an export, which is said before") {
-  const TemporaryDirectory directory;
-  const ExperimentConfig plain = hf_experiment("llama");
-  ExperimentConfig config = plain;
+void set_mtp(ExperimentConfig& config) {
   lm_of(config).mtp_tpl = MultiTokenPrediction::HParams{.block_tpl = block_of(config)};
-  REQUIRE(export_note(config, NoteLength::kBrief) ==
-          "note: an export to Hugging Face leaves out the 14 weights of lm.mtp");
-  REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "imported"); }),
-               Contains("has no values for the 14 weights of lm.mtp; import with "
-                        "--exp=hf.Pretrained, then set task.train.init_from"));
-  train_hf(config, directory / "run", 1);
-  export_hf(config, directory / "run", directory / "out");
-  REQUIRE(SafetensorsModel(directory / "out").names() ==
-          SafetensorsModel(hf_golden("llama")).names());
-  // Decoding does not read them.
-  import_hf(plain, directory / "out", directory / "again");
-  const std::vector<std::vector<int32_t>> rows = {{1, 5, 2, 9}, {3, 3, 7, 4}};
-  REQUIRE(logits_of(config, directory / "run", rows) ==
-          logits_of(plain, directory / "again", rows));
-  REQUIRE(decoded(config, directory / "run", rows, 4) ==
-          decoded(plain, directory / "again", rows, 4));
+}
+
+void set_teacher(ExperimentConfig& config) {
+  const TransformerLm::HParams lm = lm_of(config);
+  config.task.as<SingleTask::HParams>().model.as<LanguageModel::HParams>().teacher_tpl = lm;
+}
+
+TEST_CASE("weights that only training reads are left out of an export, which is said before") {
+  const ExperimentConfig plain = hf_experiment("llama");
+  for (const auto& [set, weights] : {std::pair(&set_mtp, "the 14 weights of lm.mtp"),
+                                     {&set_teacher, "the 21 weights of teacher"}}) {
+    INFO(weights);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = plain;
+    set(config);
+    REQUIRE(export_note(config, NoteLength::kBrief) ==
+            fmt::format("note: an export to Hugging Face leaves out {}", weights));
+    REQUIRE_THAT(error_of([&] { import_hf(config, hf_golden("llama"), directory / "imported"); }),
+                 Contains(fmt::format("has no values for {}; import with --exp=hf.Pretrained, then "
+                                      "set task.train.init_from",
+                                      weights)));
+    train_hf(config, directory / "run", 1);
+    export_hf(config, directory / "run", directory / "out");
+    REQUIRE(SafetensorsModel(directory / "out").names() ==
+            SafetensorsModel(hf_golden("llama")).names());
+    // Decoding does not read them.
+    import_hf(plain, directory / "out", directory / "again");
+    const std::vector<std::vector<int32_t>> rows = {{1, 5, 2, 9}, {3, 3, 7, 4}};
+    REQUIRE(logits_of(config, directory / "run", rows) ==
+            logits_of(plain, directory / "again", rows));
+    REQUIRE(decoded(config, directory / "run", rows, 4) ==
+            decoded(plain, directory / "again", rows, 4));
+  }
 }
 
 TEST_CASE("what cannot be exported is said briefly at the start, and not of other models") {
