@@ -10,21 +10,16 @@ namespace {
 struct Eval {
   static constexpr CommandInfo kInfo{.mode = "eval", .summary = "score checkpoints of a run"};
   RunFlags flags;
-  std::string checkpoint = "newest";
-  FIELDS(flags,
-         About(checkpoint,
-               "newest, a step (120 or step_0000000120), all, or follow, which scores each that a "
-               "running job saves until it is done",
-               {.unit = "WHICH"}))
+  CheckpointsFlags from;
+  FIELDS(flags, from)
 
   void check() const {
     flags.check();
-    parse_checkpoint(checkpoint, CheckpointCount::kSeveral);
+    from.choice();
   }
 
   CommandResult run(const CommandContext& context) const {
-    return run_mode({.flags = flags, .reads_data = true}, context, eval_run,
-                    {parse_checkpoint(checkpoint, CheckpointCount::kSeveral)});
+    return run_mode({.flags = flags, .reads_data = true}, context, eval_run, {from.choice()});
   }
 };
 

@@ -93,7 +93,9 @@ CheckpointChoice parse_checkpoint(const std::string& given, CheckpointCount coun
   if (given == "auto-fallback")
     fail("--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
   if (several && count == CheckpointCount::kOne)
-    fail("--checkpoint=all and follow need --mode=eval; give newest or a step's number");
+    fail(
+        "--checkpoint=all and follow need --mode=eval, decode or score; give newest or a step's "
+        "number");
   if (several) return {given == "all" ? Kind::kAll : Kind::kFollow};
   const std::string text = given.starts_with(kPrefix) ? given.substr(kPrefix.size()) : given;
   std::vector<std::string> names = {"newest"};

@@ -173,6 +173,20 @@ struct CheckpointFlags {
   CheckpointChoice choice() const { return parse_checkpoint(checkpoint, CheckpointCount::kOne); }
 };
 
+// For commands that read any number of them.
+struct CheckpointsFlags {
+  static constexpr bool kInlined = true;
+  std::string checkpoint = "newest";
+  FIELDS(About(checkpoint,
+               "newest, a step (120 or step_0000000120), all, or follow, which reads each that a "
+               "running job saves until it is done",
+               {.unit = "WHICH"}))
+
+  CheckpointChoice choice() const {
+    return parse_checkpoint(checkpoint, CheckpointCount::kSeveral);
+  }
+};
+
 // For commands that import or export weights.
 struct FormatFlags {
   static constexpr bool kInlined = true;

@@ -12,7 +12,7 @@ struct Score {
   static constexpr CommandInfo kInfo{.mode = "score",
                                      .summary = "log-likelihoods of given continuations"};
   RunFlags flags;
-  CheckpointFlags from;
+  CheckpointsFlags from;
   std::filesystem::path requests;
   std::filesystem::path output;
   int64_t batch_tokens = 0;
@@ -32,7 +32,12 @@ struct Score {
 
   void check() const {
     flags.check();
-    from.choice();
+    const CheckpointChoice choice = from.choice();
+    const bool is_one = choice.kind == CheckpointChoice::Kind::kNewest ||
+                        choice.kind == CheckpointChoice::Kind::kStep;
+    if (!output.empty() && !is_one)
+      fail("--output names one file, but --checkpoint={} may have several scores; leave it out",
+           from.checkpoint);
     if (requests.empty())
       fail("--mode=score needs --requests=FILE, with a request on each line (docs/evaluation.md)");
   }

@@ -28,8 +28,8 @@ struct CheckpointChoice {
   enum class Kind {
     kNewest,
     kStep,
-    kAll,     // Eval: every existing one, oldest first.
-    kFollow,  // Eval: each new one of a running job, until the job is done.
+    kAll,     // Every existing one, oldest first.
+    kFollow,  // Each new one of a running job, until the job is done.
   };
   Kind kind = Kind::kNewest;
   int64_t step = 0;  // For kStep.

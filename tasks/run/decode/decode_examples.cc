@@ -212,18 +212,13 @@ std::string sample_markdown(const DecodedExample& example) {
   return page;
 }
 
-std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
-                                        const std::string& dataset, int64_t step,
-                                        const std::vector<DecodedExample>& examples) {
-  const std::filesystem::path directory = run_directory / "decoder_out" / dataset;
-  std::filesystem::create_directories(directory);
-  const std::filesystem::path file = directory / fmt::format("step_{:010}.jsonl", step);
+void write_samples(const std::filesystem::path& file, const std::vector<DecodedExample>& examples) {
   std::string text;
   for (const DecodedExample& example : examples)
     for (size_t sample = 0; sample < example.samples.size(); ++sample)
       text += sample_line(example, sample) + '\n';
+  std::filesystem::create_directories(file.parent_path());
   write_file_atomically(file, text);
-  return file;
 }
 
 }  // namespace tessera

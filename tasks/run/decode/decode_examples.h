@@ -49,10 +49,7 @@ std::string sample_line(const DecodedExample& example, size_t sample,
 // One sample as Markdown for TensorBoard.
 std::string sample_markdown(const DecodedExample& example);
 
-// Writes decoder_out/<dataset>/step_<10 digits>.jsonl (docs/formats.md) atomically, replacing one
-// of the same step, and returns its path.
-std::filesystem::path write_decoder_out(const std::filesystem::path& run_directory,
-                                        const std::string& dataset, int64_t step,
-                                        const std::vector<DecodedExample>& examples);
+// Writes a line for each sample (docs/formats.md) atomically, replacing the file.
+void write_samples(const std::filesystem::path& file, const std::vector<DecodedExample>& examples);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 #include "tasks/run/decode/decode_program.h"
 #include "tasks/run/decode/run_text.h"
 #include "tasks/run/modes/checkpoint_runs.h"
-#include "tasks/run/session/chosen_checkpoint.h"
+#include "tasks/run/session/checkpoint_sequence.h"
 #include "tasks/task/model_pipeline.h"
 
 namespace tessera {
@@ -22,40 +22,30 @@ namespace {
 class DecodeRun final : public BaseRun {
  public:
   DecodeRun(const RunContext& context, const DecodeOptions& options)
-      : setting_(context.setting),
+      : config_(context.config),
+        setting_(context.setting),
         options_(options),
+        devices_(context.devices),
         processes_(context.processes),
-        session_(context.config, ModelSession::Purpose::kRunning, context.devices, setting_.devices,
-                 processes_, setting_.job_log_dir),
-        p_(session_.task().decode()),
-        checkpoint_(setting_, options.checkpoint, "decode with", processes_),
-        console_(console_mode(setting_, processes_)) {
-    look_back_as_trained(context.config);
-    if (processes_.is_first()) {
-      const bool is_ids = !options.prompt_ids.empty() && options.prompts.empty();
-      text_.emplace(context.config, setting_, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
-                    "Give the prompt as token ids: --prompt_ids='1 2 3'");
-      if (has_prompts()) {
-        take_prompts();
-      } else {
-        read_datasets(context.config);
-      }
-    }
-    compile(context.config);
+        console_(console_mode(setting_, processes_)),
+        checkpoints_(
+            {config_, setting_, devices_, processes_}, options.checkpoint, "decode with",
+            [this](int64_t step) { return is_decoded(step); }, console_) {
+    checkpoints_.begin([this]() -> ModelSession& { return open_session(); });
   }
 
   int run() override {
-    if (!session_.remark().empty()) console_.info(session_.remark());
-    if (session_.pipeline()) console_.info(remark_on_decoding(*session_.pipeline()));
-    console_.info(fmt::format("{} in {}, step {}", setting_.experiment,
-                              setting_.job_log_dir.string(), checkpoint_.step()));
     if (setting_.dry_run) {
+      if (const auto step = checkpoints_.first()) introduce(*step);
       console_.info("dry run: ready to decode");
       return 0;
     }
-    const int64_t count = processes_.all_reduce_max(std::ssize(datasets_), "what to decode");
-    datasets_.resize(static_cast<size_t>(count));
-    for (Dataset& dataset : datasets_) decode(dataset);
+    checkpoints_.for_each([this](const CheckpointInfo& info, const StopSignal& stop) -> int64_t {
+      introduce(info.step);
+      for (Dataset& dataset : datasets_)
+        if (const int64_t signal = decode(info.step, dataset, stop); signal != 0) return signal;
+      return 0;
+    });
     return 0;
   }
 
@@ -65,12 +55,34 @@ class DecodeRun final : public BaseRun {
     std::string name;  // "": the prompts of the command line.
     std::vector<DecodedExample> examples;
   };
+
+  ModelSession& open_session() {
+    session_.emplace(config_, ModelSession::Purpose::kRunning, devices_, setting_.devices,
+                     processes_, setting_.job_log_dir);
+    p_ = session_->task().decode();
+    look_back_as_trained();
+    if (processes_.is_first()) {
+      const bool is_ids = !options_.prompt_ids.empty() && options_.prompts.empty();
+      text_.emplace(config_, setting_, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
+                    "Give the prompt as token ids: --prompt_ids='1 2 3'");
+      if (has_prompts()) {
+        take_prompts();
+      } else {
+        for (const auto& [name, input_tpl] : inputs()) read_dataset(name, input_tpl);
+      }
+    }
+    compile();
+    if (!session_->remark().empty()) console_.info(session_->remark());
+    if (session_->pipeline()) console_.info(remark_on_decoding(*session_->pipeline()));
+    return *session_;
+  }
+
   // By default attention reaches back as far as in training.
-  void look_back_as_trained(const ExperimentConfig& config) {
+  void look_back_as_trained() {
     const bool is_given = p_.window != 0 || p_.cache_length != 0;
     if (is_given || p_.strategy == DecodeStrategy::kBeam) return;
     const ErrorContext where("input");
-    p_.window = trained_window(*make_input(config.input));
+    p_.window = trained_window(*make_input(config_.input));
   }
 
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
@@ -104,30 +116,26 @@ class DecodeRun final : public BaseRun {
               id, decoding_->vocab_size() - 1);
   }
 
-  void read_datasets(const ExperimentConfig& config) {
-    if (!config.decode_inputs.empty()) {
-      for (const auto& [name, input_tpl] : config.decode_inputs)
-        read_dataset(name, input_tpl, "decode_inputs");
-      return;
-    }
-    if (config.eval_inputs.empty())
+  // The datasets, if there are no prompts.
+  const std::map<std::string, Template<BaseInput>>& inputs() const {
+    if (!config_.decode_inputs.empty()) return config_.decode_inputs;
+    if (config_.eval_inputs.empty())
       fail(
           "{} has no decode_inputs and no eval_inputs; give a prompt with --prompt=TEXT or "
           "--prompt_ids=IDS",
           setting_.experiment);
-    if (p_.prompt_length == 0)
+    return config_.eval_inputs;
+  }
+
+  void read_dataset(const std::string& name, const Template<BaseInput>& input_tpl) {
+    const bool is_eval = config_.decode_inputs.empty();
+    if (is_eval && p_.prompt_length == 0)
       fail(
           "there is nothing to decode: give --prompt=TEXT or --prompt_ids=IDS, or --set "
           "task.decode.prompt_length=N to continue the first N tokens of each document of the eval "
           "datasets ({} has no decode_inputs)",
           setting_.experiment);
-    for (const auto& [name, input_tpl] : config.eval_inputs)
-      read_dataset(name, input_tpl, "eval_inputs");
-  }
-
-  void read_dataset(const std::string& name, const Template<BaseInput>& input_tpl,
-                    std::string_view field) {
-    const ErrorContext where(fmt::format("{}.{}", field, name));
+    const ErrorContext where(fmt::format("{}.{}", is_eval ? "eval_inputs" : "decode_inputs", name));
     const std::unique_ptr<BaseInput> input = make_input(input_tpl);
     input->attach(whole_input(setting_.input_directory));
     ExampleSet set = read_examples(*input, p_, text_->text());
@@ -137,25 +145,44 @@ class DecodeRun final : public BaseRun {
     datasets_.push_back({name, std::move(set.examples)});
   }
 
-  void compile(const ExperimentConfig& config) {
+  std::filesystem::path output(const std::string& dataset, int64_t step) const {
+    return setting_.job_log_dir / "decoder_out" / dataset / fmt::format("step_{:010}.jsonl", step);
+  }
+
+  bool is_decoded(int64_t step) const {
+    return !has_prompts() && std::ranges::all_of(inputs(), [&](const auto& dataset) {
+      return std::filesystem::exists(output(dataset.first, step));
+    });
+  }
+
+  void compile() {
     int64_t prompts = 0, longest = 0;
     for (const Dataset& dataset : datasets_) {
       prompts = std::max(prompts, std::ssize(dataset.examples));
       longest = std::max(longest, longest_prompt(dataset.examples));
     }
-    prompts = processes_.all_reduce_max(prompts, "what to decode");
-    longest = processes_.all_reduce_max(longest, "what to decode");
-    decoding_.emplace(session_, p_, prompts, longest);
+    const auto agreed = [&](int64_t most) {
+      return processes_.all_reduce_max(most, "what to decode");
+    };
+    prompts = agreed(prompts);
+    longest = agreed(longest);
+    datasets_.resize(static_cast<size_t>(agreed(std::ssize(datasets_))));
+    decoding_.emplace(*session_, p_, prompts, longest);
     check_prompt_ids();
-    session_.executor().allocate();
+    session_->executor().allocate();
     decoding_->begin(text_ ? &text_->text() : nullptr);
-    checkpoint_.restore(session_, config, console_);
   }
 
-  void decode(Dataset& dataset) {
+  void introduce(int64_t step) {
+    console_.info(
+        fmt::format("{} in {}, step {}", setting_.experiment, setting_.job_log_dir.string(), step));
+  }
+
+  // Returns the signal at which it ended early, or 0.
+  int64_t decode(int64_t step, Dataset& dataset, const StopSignal& stop) {
     const auto begin = std::chrono::steady_clock::now();
-    decoding_->decode(&dataset.examples);
-    if (!processes_.is_first()) return;
+    const int signal = decoding_->decode(&dataset.examples, &stop);
+    if (signal != 0 || !processes_.is_first()) return signal;
     int64_t tokens = 0;
     for (const DecodedExample& example : dataset.examples)
       for (const DecodedSample& sample : example.samples) tokens += std::ssize(sample.ids);
@@ -167,21 +194,24 @@ class DecodeRun final : public BaseRun {
       for (const DecodedExample& example : dataset.examples)
         console_.info(sample_view(example, ids));
       console_.info(speed);
-      return;
+      return 0;
     }
-    const std::filesystem::path file =
-        write_decoder_out(setting_.job_log_dir, dataset.name, checkpoint_.step(), dataset.examples);
+    const std::filesystem::path file = output(dataset.name, step);
+    write_samples(file, dataset.examples);
     console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
                               dataset.examples.size(), file.string(), speed));
+    return 0;
   }
 
+  ExperimentConfig config_;
   RunSetting setting_;
   DecodeOptions options_;
+  std::vector<Device*> devices_;
   ProcessGroup& processes_;
-  ModelSession session_;
-  DecodeHParams p_;
-  ChosenCheckpoint checkpoint_;
   Console console_;
+  CheckpointSequence checkpoints_;
+  std::optional<ModelSession> session_;  // None until there is a checkpoint.
+  DecodeHParams p_;
   std::optional<RunText> text_;  // In process 0.
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;

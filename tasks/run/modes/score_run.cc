@@ -19,7 +19,7 @@
 #include "tasks/run/decode/run_text.h"
 #include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/score/request_scorer.h"
-#include "tasks/run/session/chosen_checkpoint.h"
+#include "tasks/run/session/checkpoint_sequence.h"
 #include "tasks/run/shutdown/stop_signal.h"
 
 namespace tessera {
@@ -73,46 +73,65 @@ std::vector<ScoreRequest> unpacked(const std::string& message) {
 class ScoreRun final : public BaseRun {
  public:
   ScoreRun(const RunContext& context, const ScoringOptions& options)
-      : setting_(context.setting),
+      : config_(context.config),
+        setting_(context.setting),
         options_(options),
+        devices_(context.devices),
         processes_(context.processes),
-        session_(context.config, ModelSession::Purpose::kRunning, context.devices, setting_.devices,
-                 processes_, setting_.job_log_dir),
-        checkpoint_(setting_, options.checkpoint, "score with", processes_),
-        console_(console_mode(setting_, processes_)) {
-    const std::unique_ptr<BaseInput> input = trained_input(context.config);
-    read_requests(context.config, sequence_length(*input));
-    scorer_.emplace(session_, requests_,
-                    ScorerOptions{.devices = setting_.devices,
-                                  .max_length = sequence_length(*input),
-                                  .batch_tokens = batch_tokens(*input)});
-    session_.executor().allocate();
-    checkpoint_.restore(session_, context.config, console_);
+        console_(console_mode(setting_, processes_)),
+        checkpoints_(
+            {config_, setting_, devices_, processes_}, options.checkpoint, "score with",
+            [this](int64_t step) { return std::filesystem::exists(output(step)); }, console_) {
+    checkpoints_.begin([this]() -> ModelSession& { return open_session(); });
   }
 
   int run() override {
-    if (!session_.remark().empty()) console_.info(session_.remark());
-    console_.info(fmt::format("{} requests for {} in {}, step {}", requests_.size(),
-                              setting_.experiment, setting_.job_log_dir.string(),
-                              checkpoint_.step()));
     if (setting_.dry_run) {
+      if (const auto step = checkpoints_.first()) introduce(*step);
       console_.info("dry run: ready to score");
       return 0;
     }
+    checkpoints_.for_each([this](const CheckpointInfo& info, const StopSignal& stop) {
+      introduce(info.step);
+      return score(info.step, stop);
+    });
+    return 0;
+  }
+
+ private:
+  ModelSession& open_session() {
+    session_.emplace(config_, ModelSession::Purpose::kRunning, devices_, setting_.devices,
+                     processes_, setting_.job_log_dir);
+    const std::unique_ptr<BaseInput> input = trained_input(config_);
+    read_requests(sequence_length(*input));
+    scorer_.emplace(*session_, requests_,
+                    ScorerOptions{.devices = setting_.devices,
+                                  .max_length = sequence_length(*input),
+                                  .batch_tokens = batch_tokens(*input)});
+    session_->executor().allocate();
+    if (!session_->remark().empty()) console_.info(session_->remark());
+    return *session_;
+  }
+
+  void introduce(int64_t step) {
+    console_.info(fmt::format("{} requests for {} in {}, step {}", requests_.size(),
+                              setting_.experiment, setting_.job_log_dir.string(), step));
+  }
+
+  // Returns the signal at which it ended early, or 0.
+  int64_t score(int64_t step, const StopSignal& stop) {
     const auto begin = std::chrono::steady_clock::now();
-    const StopSignal stop;
     const auto scores = scorer_->run(stop, [&](int64_t done) {
       console_.progress(fmt::format("scored {}/{} requests", done, requests_.size()), 10.0);
     });
     if (!scores) {
       console_.info("stopped before all requests were scored; nothing is written");
-      return 0;
+      return processes_.all_reduce_max(stop.requested(), "whether to stop");
     }
-    write(*scores, seconds_since(begin));
+    if (processes_.is_first()) write(output(step), *scores, seconds_since(begin));
     return 0;
   }
 
- private:
   static std::unique_ptr<BaseInput> trained_input(const ExperimentConfig& config) {
     const ErrorContext where("input");
     std::unique_ptr<BaseInput> input = make_input(config.input);
@@ -122,18 +141,18 @@ class ScoreRun final : public BaseRun {
   }
 
   // Process 0 reads them, and sends the ids to the others.
-  void read_requests(const ExperimentConfig& config, int64_t max_length) {
+  void read_requests(int64_t max_length) {
     if (processes_.is_first()) {
       std::optional<RunText> text;  // Requests of ids need none.
       requests_ = read_score_requests(
           options_.requests,
           [&](const std::string& context, const std::string& continuation, ScoreRequest* request) {
             if (!text)
-              text.emplace(config, setting_, RunText::Needs::kText,
+              text.emplace(config_, setting_, RunText::Needs::kText,
                            "Give context_ids and continuation_ids");
             encode_request(text->text(), context, continuation, request);
           },
-          next_token_vocabulary(session_), max_length);
+          next_token_vocabulary(*session_), max_length);
     }
     const std::string message = processes_.broadcast(
         processes_.is_first() && processes_.size() > 1 ? packed(requests_) : "", "the requests");
@@ -143,20 +162,19 @@ class ScoreRun final : public BaseRun {
   int64_t batch_tokens(const BaseInput& input) const {
     if (options_.batch_tokens > 0) return options_.batch_tokens;
     return std::min(input.global_batch_size() * sequence_length(input),
-                    kMostTokensOfPart * session_.batch_parts());
+                    kMostTokensOfPart * session_->batch_parts());
   }
 
-  std::filesystem::path output() const {
+  std::filesystem::path output(int64_t step) const {
     if (!options_.output.empty()) return options_.output;
     return setting_.job_log_dir / "score_out" /
-           fmt::format("{}_step_{:010}.jsonl", options_.requests.stem().string(),
-                       checkpoint_.step());
+           fmt::format("{}_step_{:010}.jsonl", options_.requests.stem().string(), step);
   }
 
-  void write(const std::vector<RequestScore>& scores, double seconds) {
-    if (!processes_.is_first()) return;
-    if (output().has_parent_path()) std::filesystem::create_directories(output().parent_path());
-    NewFile file(output());
+  void write(const std::filesystem::path& path, const std::vector<RequestScore>& scores,
+             double seconds) {
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+    NewFile file(path);
     int64_t tokens = 0, undefined = 0;
     for (const RequestScore& score : scores) {
       tokens += std::ssize(score.log_probs);
@@ -174,18 +192,20 @@ class ScoreRun final : public BaseRun {
     }
     file.finish();
     console_.info(fmt::format("{} requests with {} scored tokens in {:.1f} s: {}", scores.size(),
-                              tokens, seconds, output().string()));
+                              tokens, seconds, path.string()));
     if (undefined > 0)
       fail("{} of {} log-likelihoods are not finite; the model cannot be used at that step",
            undefined, scores.size());
   }
 
+  ExperimentConfig config_;
   RunSetting setting_;
   ScoringOptions options_;
+  std::vector<Device*> devices_;
   ProcessGroup& processes_;
-  ModelSession session_;
-  ChosenCheckpoint checkpoint_;
   Console console_;
+  CheckpointSequence checkpoints_;
+  std::optional<ModelSession> session_;  // None until there is a checkpoint.
   std::vector<ScoreRequest> requests_;
   std::optional<RequestScorer> scorer_;
 };

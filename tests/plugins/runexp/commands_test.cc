@@ -203,8 +203,12 @@ TEST_CASE("invalid values are errors") {
   REQUIRE(error_for({"--exp=a", "--checkpoint=auto-fallback"}) == "no error");
   REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=auto-fallback"}) ==
           "--checkpoint=auto-fallback needs --mode=train; give newest or a step's number");
-  REQUIRE(error_for({"--exp=a", "--mode=decode", "--checkpoint=all"}) ==
-          "--checkpoint=all and follow need --mode=eval; give newest or a step's number");
+  REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--checkpoint=all"}) ==
+          "--checkpoint=all and follow need --mode=eval, decode or score; give newest or a step's "
+          "number");
+  REQUIRE(
+      error_for({"--exp=a", "--mode=score", "--requests=x", "--output=y", "--checkpoint=follow"}) ==
+      "--output names one file, but --checkpoint=follow may have several scores; leave it out");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--checkpoint=newst"}) ==
           "--checkpoint=newst: expected newest, all, follow or a step's number; did you mean "
           "'newest'?");

@@ -2,6 +2,7 @@
 // --mode=decode and samples during training, for a model of eight letters without a tokenizer.
 #include <chrono>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -167,6 +168,39 @@ TEST_CASE("decoded text does not depend on the mesh or the number of processes")
     REQUIRE(codes == std::vector<int>{0, 0});
     require_same(decoded(directory.path()), expected);
   }
+}
+
+TEST_CASE("a running job is followed, and decoded with each of its checkpoints once") {
+  using Kind = CheckpointChoice::Kind;
+  const TemporaryDirectory directory;
+  ExperimentConfig config = decodable();
+  task_of(config).train.save_interval_steps = 2;
+  config.eval.follow_poll_seconds = 0.01;
+  const auto decode = [&](const CheckpointChoice& choice) {
+    RunWith options;
+    options.mode = DecodeOptions{.checkpoint = choice};
+    return run_tiny(config, directory.path(), options);
+  };
+  {
+    int followed = -1;
+    std::jthread follower([&] { followed = decode({Kind::kFollow}); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    REQUIRE(run_tiny(config, directory.path()) == 0);
+    follower.join();
+    REQUIRE(followed == 0);
+  }
+  std::map<int64_t, std::vector<Json>> found;
+  for (const int64_t step : {2, 4, 6}) found[step] = decoded(directory.path(), step);
+  REQUIRE(decode({Kind::kAll}) == 0);  // Again, all of them.
+  for (const auto& [step, lines] : found) require_same(decoded(directory.path(), step), lines);
+  const fs::path file = directory / "decoder_out/copies/step_0000000004.jsonl";
+  for (const int64_t step : {2, 6})
+    fs::resize_file(directory / fmt::format("decoder_out/copies/step_{:010}.jsonl", step), 0);
+  fs::remove(file);
+  REQUIRE(decode({Kind::kFollow}) == 0);  // The one that is missing.
+  require_same(decoded(directory.path(), 4), found.at(4));
+  REQUIRE(decoded(directory.path(), 2).empty());
+  REQUIRE(decoded(directory.path(), 6).empty());
 }
 
 TEST_CASE("without decode datasets the documents of the eval datasets are continued") {

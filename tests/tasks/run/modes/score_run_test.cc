@@ -130,6 +130,24 @@ TEST_CASE(
           .epsilon(1e-5));
 }
 
+TEST_CASE("all checkpoints of a run are scored, each as if it were scored alone") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = scorable();
+  task_of(config).train.save_interval_steps = 1;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const fs::path file = written(directory / "some.jsonl", request({1, 2}, {3}) + request({4}, {5}));
+  RunWith options = scoring(file, "");
+  std::get<ScoringOptions>(options.mode).checkpoint = {CheckpointChoice::Kind::kAll};
+  REQUIRE(run_tiny(config, directory / "run", options) == 0);
+  for (const int64_t step : {1, 2, 3}) {
+    options = scoring(file, directory / "alone.jsonl");
+    std::get<ScoringOptions>(options.mode).checkpoint = {CheckpointChoice::Kind::kStep, step};
+    REQUIRE(run_tiny(config, directory / "run", options) == 0);
+    REQUIRE(read_bytes(directory / fmt::format("run/score_out/some_step_{:010}.jsonl", step)) ==
+            read_bytes(directory / "alone.jsonl"));
+  }
+}
+
 TEST_CASE("what greedy decoding gives is greedy, with the log-probability of decoding") {
   Scored scored;
   ExperimentConfig config = scorable();
