@@ -13,40 +13,17 @@
 #include "tasks/run/decode/decode_program.h"
 #include "tasks/run/decode/run_text.h"
 #include "tasks/run/modes/checkpoint_runs.h"
-#include "tasks/run/session/checkpoint_sequence.h"
+#include "tasks/run/session/run_over_checkpoints.h"
 #include "tasks/task/model_pipeline.h"
 
 namespace tessera {
 namespace {
 
-class DecodeRun final : public BaseRun {
+class DecodeRun final : public RunOverCheckpoints {
  public:
   DecodeRun(const RunContext& context, const DecodeOptions& options)
-      : config_(context.config),
-        setting_(context.setting),
-        options_(options),
-        devices_(context.devices),
-        processes_(context.processes),
-        console_(console_mode(setting_, processes_)),
-        checkpoints_(
-            {config_, setting_, devices_, processes_}, options.checkpoint, "decode with",
-            [this](int64_t step) { return is_decoded(step); }, console_) {
-    checkpoints_.begin([this]() -> ModelSession& { return open_session(); });
-  }
-
-  int run() override {
-    if (setting_.dry_run) {
-      if (const auto step = checkpoints_.first()) introduce(*step);
-      console_.info("dry run: ready to decode");
-      return 0;
-    }
-    checkpoints_.for_each([this](const CheckpointInfo& info, const StopSignal& stop) -> int64_t {
-      introduce(info.step);
-      for (Dataset& dataset : datasets_)
-        if (const int64_t signal = decode(info.step, dataset, stop); signal != 0) return signal;
-      return 0;
-    });
-    return 0;
+      : RunOverCheckpoints(context, options.checkpoint, "decode with"), options_(options) {
+    begin();
   }
 
  private:
@@ -56,7 +33,7 @@ class DecodeRun final : public BaseRun {
     std::vector<DecodedExample> examples;
   };
 
-  ModelSession& open_session() {
+  ModelSession& open_session() override {
     session_.emplace(config_, ModelSession::Purpose::kRunning, devices_, setting_.devices,
                      processes_, setting_.job_log_dir);
     p_ = session_->task().decode();
@@ -149,10 +126,21 @@ class DecodeRun final : public BaseRun {
     return setting_.job_log_dir / "decoder_out" / dataset / fmt::format("step_{:010}.jsonl", step);
   }
 
-  bool is_decoded(int64_t step) const {
+  bool is_done(int64_t step) const override {
     return !has_prompts() && std::ranges::all_of(inputs(), [&](const auto& dataset) {
       return std::filesystem::exists(output(dataset.first, step));
     });
+  }
+
+  std::string heading(int64_t step) const override {
+    return fmt::format("{} in {}, step {}", setting_.experiment, setting_.job_log_dir.string(),
+                       step);
+  }
+
+  int64_t use(const CheckpointInfo& info, const StopSignal& stop) override {
+    for (Dataset& dataset : datasets_)
+      if (const int64_t signal = decode(info.step, dataset, stop); signal != 0) return signal;
+    return 0;
   }
 
   void compile() {
@@ -171,11 +159,6 @@ class DecodeRun final : public BaseRun {
     check_prompt_ids();
     session_->executor().allocate();
     decoding_->begin(text_ ? &text_->text() : nullptr);
-  }
-
-  void introduce(int64_t step) {
-    console_.info(
-        fmt::format("{} in {}, step {}", setting_.experiment, setting_.job_log_dir.string(), step));
   }
 
   // Returns the signal at which it ended early, or 0.
@@ -203,13 +186,7 @@ class DecodeRun final : public BaseRun {
     return 0;
   }
 
-  ExperimentConfig config_;
-  RunSetting setting_;
   DecodeOptions options_;
-  std::vector<Device*> devices_;
-  ProcessGroup& processes_;
-  Console console_;
-  CheckpointSequence checkpoints_;
   std::optional<ModelSession> session_;  // None until there is a checkpoint.
   DecodeHParams p_;
   std::optional<RunText> text_;  // In process 0.

@@ -19,7 +19,7 @@
 #include "tasks/run/decode/run_text.h"
 #include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/score/request_scorer.h"
-#include "tasks/run/session/checkpoint_sequence.h"
+#include "tasks/run/session/run_over_checkpoints.h"
 #include "tasks/run/shutdown/stop_signal.h"
 
 namespace tessera {
@@ -70,36 +70,15 @@ std::vector<ScoreRequest> unpacked(const std::string& message) {
   return requests;
 }
 
-class ScoreRun final : public BaseRun {
+class ScoreRun final : public RunOverCheckpoints {
  public:
   ScoreRun(const RunContext& context, const ScoringOptions& options)
-      : config_(context.config),
-        setting_(context.setting),
-        options_(options),
-        devices_(context.devices),
-        processes_(context.processes),
-        console_(console_mode(setting_, processes_)),
-        checkpoints_(
-            {config_, setting_, devices_, processes_}, options.checkpoint, "score with",
-            [this](int64_t step) { return std::filesystem::exists(output(step)); }, console_) {
-    checkpoints_.begin([this]() -> ModelSession& { return open_session(); });
-  }
-
-  int run() override {
-    if (setting_.dry_run) {
-      if (const auto step = checkpoints_.first()) introduce(*step);
-      console_.info("dry run: ready to score");
-      return 0;
-    }
-    checkpoints_.for_each([this](const CheckpointInfo& info, const StopSignal& stop) {
-      introduce(info.step);
-      return score(info.step, stop);
-    });
-    return 0;
+      : RunOverCheckpoints(context, options.checkpoint, "score with"), options_(options) {
+    begin();
   }
 
  private:
-  ModelSession& open_session() {
+  ModelSession& open_session() override {
     session_.emplace(config_, ModelSession::Purpose::kRunning, devices_, setting_.devices,
                      processes_, setting_.job_log_dir);
     const std::unique_ptr<BaseInput> input = trained_input(config_);
@@ -113,13 +92,14 @@ class ScoreRun final : public BaseRun {
     return *session_;
   }
 
-  void introduce(int64_t step) {
-    console_.info(fmt::format("{} requests for {} in {}, step {}", requests_.size(),
-                              setting_.experiment, setting_.job_log_dir.string(), step));
+  bool is_done(int64_t step) const override { return std::filesystem::exists(output(step)); }
+
+  std::string heading(int64_t step) const override {
+    return fmt::format("{} requests for {} in {}, step {}", requests_.size(), setting_.experiment,
+                       setting_.job_log_dir.string(), step);
   }
 
-  // Returns the signal at which it ended early, or 0.
-  int64_t score(int64_t step, const StopSignal& stop) {
+  int64_t use(const CheckpointInfo& info, const StopSignal& stop) override {
     const auto begin = std::chrono::steady_clock::now();
     const auto scores = scorer_->run(stop, [&](int64_t done) {
       console_.progress(fmt::format("scored {}/{} requests", done, requests_.size()), 10.0);
@@ -128,7 +108,7 @@ class ScoreRun final : public BaseRun {
       console_.info("stopped before all requests were scored; nothing is written");
       return processes_.all_reduce_max(stop.requested(), "whether to stop");
     }
-    if (processes_.is_first()) write(output(step), *scores, seconds_since(begin));
+    if (processes_.is_first()) write(output(info.step), *scores, seconds_since(begin));
     return 0;
   }
 
@@ -198,13 +178,7 @@ class ScoreRun final : public BaseRun {
            undefined, scores.size());
   }
 
-  ExperimentConfig config_;
-  RunSetting setting_;
   ScoringOptions options_;
-  std::vector<Device*> devices_;
-  ProcessGroup& processes_;
-  Console console_;
-  CheckpointSequence checkpoints_;
   std::optional<ModelSession> session_;  // None until there is a checkpoint.
   std::vector<ScoreRequest> requests_;
   std::optional<RequestScorer> scorer_;

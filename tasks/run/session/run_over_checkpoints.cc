@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/session/checkpoint_sequence.h"
+#include "tasks/run/session/run_over_checkpoints.h"
 
 #include <algorithm>
 #include <chrono>
@@ -33,7 +33,7 @@ void sleep_unless(const std::function<bool()>& stop, double seconds) {
 
 }  // namespace
 
-struct CheckpointSequence::Next {
+struct RunOverCheckpoints::Next {
   enum class Kind { kStep, kWait, kEnd };
   Kind kind = Kind::kEnd;
   int64_t step = 0;
@@ -43,7 +43,7 @@ struct CheckpointSequence::Next {
 // Chooses the next checkpoint.
 class CheckpointWatcher {
  public:
-  using Next = CheckpointSequence::Next;
+  using Next = RunOverCheckpoints::Next;
   using Kind = Next::Kind;
   CheckpointWatcher(const std::filesystem::path& run_directory, const CheckpointChoice& choice,
                     const EvaluationHParams& p, std::string_view to_do,
@@ -145,20 +145,23 @@ class CheckpointWatcher {
   Clock::time_point alive_at_;
 };
 
-CheckpointSequence::CheckpointSequence(const RunContext& context, const CheckpointChoice& choice,
-                                       std::string_view to_do,
-                                       std::function<bool(int64_t step)> is_done, Console& console)
+RunOverCheckpoints::RunOverCheckpoints(const RunContext& context, const CheckpointChoice& choice,
+                                       std::string_view to_do)
     : config_(context.config),
+      setting_(context.setting),
+      devices_(context.devices),
       processes_(context.processes),
-      console_(console),
-      store_(context.setting.job_log_dir / "checkpoints"),
+      console_(console_mode(setting_, processes_)),
+      to_do_(to_do),
+      store_(setting_.job_log_dir / "checkpoints"),
       kind_(choice.kind),
-      watcher_(std::make_unique<CheckpointWatcher>(context.setting.job_log_dir, choice,
-                                                   config_.eval, to_do, std::move(is_done))) {}
+      watcher_(
+          std::make_unique<CheckpointWatcher>(setting_.job_log_dir, choice, config_.eval, to_do,
+                                              [this](int64_t step) { return is_done(step); })) {}
 
-CheckpointSequence::~CheckpointSequence() = default;
+RunOverCheckpoints::~RunOverCheckpoints() = default;
 
-CheckpointSequence::Next CheckpointSequence::agreed_next(const std::function<bool()>& stop) {
+RunOverCheckpoints::Next RunOverCheckpoints::agreed_next(const std::function<bool()>& stop) {
   Next next;
   if (processes_.is_first()) next = watcher_->next(stop);
   unpack(processes_.broadcast(pack(next.kind, next.step, next.why), "the checkpoint to read"),
@@ -166,8 +169,7 @@ CheckpointSequence::Next CheckpointSequence::agreed_next(const std::function<boo
   return next;
 }
 
-void CheckpointSequence::begin(std::function<ModelSession&()> open) {
-  open_ = std::move(open);
+void RunOverCheckpoints::begin() {
   const bool may_wait = kind_ == CheckpointChoice::Kind::kFollow;
   if (may_wait && processes_.all_reduce_max(store_.steps().empty() ? 0 : 1, "checkpoints") == 0)
     return;
@@ -175,13 +177,9 @@ void CheckpointSequence::begin(std::function<ModelSession&()> open) {
   if (next.kind == Next::Kind::kStep) read(next.step);
 }
 
-std::optional<int64_t> CheckpointSequence::first() const {
-  return read_ ? std::optional(read_->step) : std::nullopt;
-}
-
 // Not if it was removed meanwhile, in any process: some may have read their part before.
-void CheckpointSequence::read(int64_t step) {
-  if (session_ == nullptr) session_ = &open_();
+void RunOverCheckpoints::read(int64_t step) {
+  if (session_ == nullptr) session_ = &open_session();
   std::string problem;
   std::optional<CheckpointInfo> info;
   try {
@@ -208,26 +206,36 @@ void CheckpointSequence::read(int64_t step) {
   watcher_->settle(step, false);
 }
 
-bool CheckpointSequence::has_stopped(int64_t signal, int64_t used) {
+void RunOverCheckpoints::introduce(int64_t step) {
+  if (const std::string text = heading(step); !text.empty()) console_.info(text);
+}
+
+bool RunOverCheckpoints::has_stopped(int64_t signal, int64_t used) {
   if (signal != 0)
     console_.info(fmt::format("{}: stopped after {} checkpoints",
                               StopSignal::name(static_cast<int>(signal)), used));
   return signal != 0;
 }
 
-void CheckpointSequence::for_each(
-    const std::function<int64_t(const CheckpointInfo& info, const StopSignal& stop)>& use) {
+int RunOverCheckpoints::run() {
+  if (setting_.dry_run) {
+    if (read_) introduce(read_->step);
+    console_.info(fmt::format("dry run: ready to {} checkpoints of {}", to_do_,
+                              setting_.job_log_dir.string()));
+    return 0;
+  }
   const StopSignal stop;
   for (int64_t used = 0;;) {
-    if (has_stopped(processes_.all_reduce_max(stop.requested(), "whether to stop"), used)) return;
+    if (has_stopped(processes_.all_reduce_max(stop.requested(), "whether to stop"), used)) return 0;
     if (!read_) {
       const Next next = agreed_next([&] { return stop.requested() != 0; });
       if (!next.why.empty()) console_.info(next.why);
-      if (next.kind == Next::Kind::kEnd) return;
+      if (next.kind == Next::Kind::kEnd) return 0;
       if (next.kind == Next::Kind::kStep) read(next.step);
       continue;
     }
-    if (has_stopped(use(*read_, stop), used)) return;
+    introduce(read_->step);
+    if (has_stopped(use(*read_, stop), used)) return 0;
     ++used;
     watcher_->settle(read_->step, true);
     read_.reset();
