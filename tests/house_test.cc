@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49090},   {"layers", 6100},      {"tasks", 37450},       {"inputs", 13760},
+    {"core", 49090},   {"layers", 6100},      {"tasks", 37400},       {"inputs", 13760},
     {"plugins", 4880}, {"experiments", 4150}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 60480;
 
