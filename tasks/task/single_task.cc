@@ -52,14 +52,16 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   return inputs;
 }
 
-// Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
+// Sums and weights are output without dividing.
+void output_metric(std::string_view name, const Metric& metric) {
+  output(fmt::format("{}{}", names::kSumPrefix, name), replicated(metric.sum));
+  output(fmt::format("{}{}", names::kWeightPrefix, name), replicated(metric.weight));
+}
+
+// Adds the loss to the metrics as "loss".
 void output_metrics(const ModelOutput& output) {
-  const auto add = [](const std::string& name, const Metric& metric) {
-    tessera::output(std::string(names::kSumPrefix) + name, replicated(metric.sum));
-    tessera::output(std::string(names::kWeightPrefix) + name, replicated(metric.weight));
-  };
-  add(std::string(names::kLoss), output.loss);
-  for (const auto& [name, metric] : output.metrics) add(name, metric);
+  output_metric(names::kLoss, output.loss);
+  for (const auto& [name, metric] : output.metrics) output_metric(name, metric);
 }
 
 bool is_mesh_invariant(const SingleTask::HParams& p) {
@@ -182,6 +184,11 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                              step.output.metrics, learning_rates);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
+  if (report.deviations.loss) {
+    output_metric(names::kLossDeviations, {report.deviations.loss, constant(1.0, DType::kF32)});
+    output_metric(names::kGradNormDeviations,
+                  {report.deviations.grad_norm, constant(1.0, DType::kF32)});
+  }
   output(std::string(names::kGradNorm), report.grad_norm);
   output(std::string(names::kApplied),
          where(report.applied, constant(1.0, DType::kF32), constant(0.0, DType::kF32)));
