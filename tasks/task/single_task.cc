@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
+#include "core/compile/autodiff/gradient_reach.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -62,6 +63,18 @@ void output_metric(std::string_view name, const Metric& metric) {
 void output_metrics(const ModelOutput& output) {
   output_metric(names::kLoss, output.loss);
   for (const auto& [name, metric] : output.metrics) output_metric(name, metric);
+}
+
+// Error for a metric among the losses from which no weight has a gradient, such as log_pplx.
+void check_losses(const Graph& graph, const std::map<std::string, double>& losses) {
+  for (const auto& [name, factor] : losses) {
+    const auto* const sum = graph.find_output(fmt::format("{}{}", names::kSumPrefix, name));
+    const ValueFlags reached = reached_by_gradient(graph, sum->value);
+    if (std::ranges::none_of(graph.inputs(), [&](const GraphInput& input) -> bool {
+          return input.kind == InputKind::kParameter && reached[input.value];
+        }))
+      fail("losses: the metric '{}' has no gradient; 'loss' is the model's own loss", name);
+  }
 }
 
 bool is_mesh_invariant(const SingleTask::HParams& p) {
@@ -161,6 +174,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const std::vector<Tensor> parameters = parameter_inputs(table);
   Features features = batch_features(setting.batch, Mode::kTrain);
   features.step = input(std::string(names::kStep), InputKind::kScalar, make_type(DType::kI32, {}));
+  features.losses = &p_.losses;
   std::vector<Tensor> learning_rates;
   for (const auto& each : learner_.optimizers())
     learning_rates.push_back(
@@ -184,6 +198,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                              step.output.metrics, learning_rates);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
+  check_losses(graph, p_.losses);
   if (report.deviations.loss) {
     output_metric(names::kLossDeviations, {report.deviations.loss, constant(1.0, DType::kF32)});
     output_metric(names::kGradNormDeviations,

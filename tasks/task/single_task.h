@@ -3,7 +3,9 @@
 // clipping, update and metrics), of evaluation, and of decoding. It does not run graphs.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"
@@ -22,7 +24,10 @@ class SingleTask final : public BaseTask {
     Learner::HParams learner;
     TrainHParams train;
     DecodeHParams decode;
-    FIELDS(dtypes, model, learner, train, decode)
+    // Factors of metrics ("loss": the model's own, "aux_loss", …) whose sum training optimises;
+    // empty: the model's loss and all auxiliary losses.
+    std::map<std::string, double> losses;
+    FIELDS(dtypes, model, learner, train, decode, losses)
   };
   explicit SingleTask(const HParams& p);
 
