@@ -2,6 +2,7 @@
 #include "tasks/task/single_task.h"
 
 #include <algorithm>
+#include <numbers>
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
@@ -75,6 +76,35 @@ void check_losses(const Graph& graph, const std::map<std::string, double>& losse
         }))
       fail("losses: the metric '{}' has no gradient; 'loss' is the model's own loss", name);
   }
+}
+
+// Standard normal numbers (Box and Muller, 1958) of the traced path.
+Tensor normal(const Type& type, const Tensor& step) {
+  const Tensor radius = sqrt(log(1.0 - random_uniform(type.axes, step)) * -2.0);
+  return radius * cos(random_uniform(type.axes, step) * (2.0 * std::numbers::pi));
+}
+
+// The noise is a function of seed, path, element and step: all meshes and microbatches have it.
+std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& noisy,
+                               const ParameterTable& table, std::vector<Tensor> parameters,
+                               const Tensor& step) {
+  const Tensor start = constant(static_cast<double>(p.start_step), DType::kI32);
+  const auto f32 = [](double value) { return constant(value, DType::kF32); };
+  for (size_t i = 0; i < parameters.size() && p.scale > 0.0; ++i) {
+    const Parameter& declared = table.parameters()[i];
+    if (declared.balanced_by || !noisy.match(declared.path)) continue;
+    const PathScope path(declared.path);
+    const Type type = parameters[i].type();
+    if (split_over(type, kStageAxis) && !traced_mesh().layer_pieces().empty())
+      fail(
+          "variational_noise: the pieces of these layers ({}) are not one equal block a stage; use "
+          "equal pieces and a schedule of one chunk, or leave out the weight",
+          traced_mesh().layer_pieces().text());
+    const Tensor scale = where(less(step, start), f32(0.0), f32(p.scale));
+    parameters[i] =
+        (parameters[i] + as_dtype(normal(type, step) * scale, type.dtype)).named(declared.path);
+  }
+  return parameters;
 }
 
 bool is_mesh_invariant(const SingleTask::HParams& p) {
@@ -160,8 +190,12 @@ Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
 }  // namespace
 
 SingleTask::SingleTask(const HParams& p)
-    : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
+    : p_(p),
+      model_(p.model.instantiate()),
+      learner_(p.learner),
+      noisy_(p.variational_noise.weights, "variational_noise.weights") {
   check(p.decode);
+  noisy_.check(model_->parameters());
   learner_.check(model_->parameters());
 }
 
@@ -187,12 +221,14 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                   ? MicrobatchLoop::kAlways
                                   : MicrobatchLoop::kOfSeveral;
   const int64_t microbatches = p_.train.num_microbatches;
+  const std::vector<Tensor> weights =
+      with_noise(p_.variational_noise, noisy_, table, parameters, features.step);
   if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways)
     check_leaves(features, microbatches);
   const Differentiated step =
       is_mesh_invariant(p_)
-          ? differentiate_leaves(*model_, parameters, trained, features)
-          : differentiate(*model_, parameters, trained, features, microbatches, loop);
+          ? differentiate_leaves(*model_, weights, trained, features)
+          : differentiate(*model_, weights, trained, features, microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
                                              step.output.metrics, learning_rates);
