@@ -44,18 +44,19 @@ Tensor sum_of(const std::map<std::string, Tensor>& losses) {
 void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOutput* output) {
   if (losses.empty()) return;
   const Tensor weight = reduced(output->loss.weight);
-  for (const auto& [name, loss] : losses)
-    output->metrics[name] = {loss * weight, output->loss.weight};
+  for (const auto& [name, loss] : losses) output->metrics[name] = {loss * weight, weight};
   const Tensor weighted = sum_of(losses) * weight;
-  output->metrics[std::string(kAuxLoss)] = {weighted, output->loss.weight};
+  output->metrics[std::string(kAuxLoss)] = {weighted, weight};
   if (mode == Mode::kTrain) output->loss = {reduced(output->loss.sum) + weighted, weight};
 }
 
-// Returns the sum of the means of metrics times their factors, times the weight of the loss `own`.
+// Returns the sum of the means of metrics times their factors, times the weight of the loss. `own`
+// is the loss without auxiliary ones.
 Metric combined_loss(const std::map<std::string, double>& factors, const Metric& own,
-                     std::map<std::string, Metric> metrics) {
+                     const ModelOutput& output) {
+  std::map<std::string, Metric> metrics = output.metrics;
   metrics["loss"] = own;
-  const Tensor weight = reduced(own.weight);
+  const Tensor weight = reduced(output.loss.weight);
   Tensor total;
   for (const auto& [name, factor] : factors) {
     const auto found = metrics.find(name);
@@ -66,7 +67,7 @@ Metric combined_loss(const std::map<std::string, double>& factors, const Metric&
     }
     const Metric& metric = found->second;
     Tensor term = reduced(metric.sum);
-    if (metric.weight.id() != own.weight.id()) {
+    if (metric.weight.id() != own.weight.id() && metric.weight.id() != output.loss.weight.id()) {
       if (trace_state().examples.first)
         fail(
             "losses: '{}' is not a mean with the weight of the model's loss, so it is known only "
@@ -125,7 +126,7 @@ ModelOutput BaseModel::operator()(const Features& features) const {
   const Metric own = output.loss;
   add_losses(summaries.losses(), features.mode, &output);
   if (features.mode == Mode::kTrain && features.losses != nullptr && !features.losses->empty())
-    output.loss = combined_loss(*features.losses, own, output.metrics);
+    output.loss = combined_loss(*features.losses, own, output);
   return output;
 }
 

@@ -88,7 +88,6 @@ Tensor normal(const Type& type, const Tensor& step) {
 std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& noisy,
                                const ParameterTable& table, std::vector<Tensor> parameters,
                                const Tensor& step) {
-  const Tensor start = constant(static_cast<double>(p.start_step), DType::kI32);
   const auto f32 = [](double value) { return constant(value, DType::kF32); };
   for (size_t i = 0; i < parameters.size() && p.scale > 0.0; ++i) {
     const Parameter& declared = table.parameters()[i];
@@ -100,6 +99,7 @@ std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& no
           "variational_noise: the pieces of these layers ({}) are not one equal block a stage; use "
           "equal pieces and a schedule of one chunk, or leave out the weight",
           traced_mesh().layer_pieces().text());
+    const Tensor start = constant(static_cast<double>(p.start_step), DType::kI32);
     const Tensor scale = where(less(step, start), f32(0.0), f32(p.scale));
     parameters[i] =
         (parameters[i] + as_dtype(normal(type, step) * scale, type.dtype)).named(declared.path);
