@@ -41,7 +41,7 @@ class RunHealth {
 // step_000123.host0.h5. Returns a line that names the file, or says why it could not be written.
 std::string keep_batch(const Batch& batch, int64_t step, int process,
                        const std::filesystem::path& directory);
-inline constexpr int64_t kMostKeptBatches = 10;  // Of a start of a run.
+inline constexpr int64_t kMostKeptBatches = 10;  // Kept by a start of a run.
 
 // Prints and logs what layers inspect (layers/inspect.h).
 void report_inspected(const std::vector<Inspected>& inspected, int64_t step, RunLog& log,

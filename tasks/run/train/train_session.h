@@ -104,7 +104,7 @@ struct FinishedStep {
   // For the first step since this start whose loss or gradient is not finite: where that begins, or
   // how to find it. Else "".
   std::string nonfinite;
-  std::optional<Batch> skipped_batch;  // That of a step that was skipped.
+  std::optional<Batch> skipped_batch;  // Set if the step was skipped.
 };
 
 // Runs training steps, of which the host may start one before the last is done: measures their

@@ -39,7 +39,7 @@ Tensor deviations_above(const std::string& name, const Tensor& value, const Tens
   const Tensor next = where(equal(at, constant(0.0, DType::kI32)), broadcast(value, {axis}),
                             shift_right(past, axis.name, 0.0));
   traced_graph().add_update(name, where(enters, next, past).id());
-  // Of values divided by the largest: squares of norms may exceed f32.
+  // Values are divided by the largest: squares of norms may exceed f32.
   const Tensor largest = maximum(reduce_max(abs(past), axis.name), f32(1e-30));
   const Tensor scaled = past / largest, count = maximum(steps, f32(1.0));
   const Tensor mean = reduce_sum(scaled) / count;

@@ -51,7 +51,7 @@ TEST_CASE("a run that skips steps by the mean of those before resumes bit for bi
   REQUIRE(run_tiny(config, whole.path()) == 0);
   REQUIRE(run_tiny(config, broken.path()) == 0);
   for (const char* step : {"checkpoints/step_0000000016", "checkpoints/step_0000000012"})
-    fs::remove_all(broken / step);  // As after a kill.
+    fs::remove_all(broken / step);  // A kill leaves this state.
   REQUIRE(run_tiny(config, broken.path()) == 0);
   REQUIRE(std::stoi(values_of(whole.path(), "skipped").back()) > 1);
   REQUIRE(std::stoi(values_of(whole.path(), "skipped").back()) < 8);
