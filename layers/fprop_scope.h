@@ -27,6 +27,8 @@ struct Features {
   std::map<std::string, Tensor, std::less<>> tensors;
   Mode mode = Mode::kTrain;
   Tensor step;  // i32 scalar, seeds dropout; may be invalid if nothing is random.
+  // What training optimises: metrics and their factors. Null or empty: the model's loss.
+  const std::map<std::string, double>* losses = nullptr;
 
   const Tensor& get(std::string_view name) const;  // Error if absent, with the names present.
   Tensor find(std::string_view name) const;        // Invalid if absent.

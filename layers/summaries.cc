@@ -23,6 +23,8 @@ constexpr std::string_view kReserved[] = {
     "step",      "event",   "loss",           kAuxLoss,    "learning_rate",
     "grad_norm", "tokens",  "tokens_per_sec", "step_time", "input_wait",
     "mfu",       "skipped", "perplexity",     "weight",    "bits_per_byte"};
+// And those of a window of steps.
+constexpr std::string_view kReservedSuffix = "_deviations";
 constexpr std::string_view kReservedPrefix = "macro_";
 
 void check_name(std::string_view name, bool is_reported) {
@@ -34,7 +36,7 @@ void check_name(std::string_view name, bool is_reported) {
         "'{}' is not a name for an auxiliary loss, a metric or an inspected value; expected "
         "lower-case letters, digits and '_'",
         name);
-  if (is_reported && (name.starts_with(kReservedPrefix) ||
+  if (is_reported && (name.starts_with(kReservedPrefix) || name.ends_with(kReservedSuffix) ||
                       std::ranges::find(kReserved, name) != std::end(kReserved)))
     fail(
         "an auxiliary loss or a metric cannot be called '{}': metrics.jsonl has other values of "

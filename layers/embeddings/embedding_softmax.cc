@@ -12,6 +12,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gather.h"
+#include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
@@ -73,6 +74,13 @@ Tensor split_chunks(Tensor x, int64_t size) {
   return join_shards(transpose(parts, order_with(parts, "chunks", "")));
 }
 
+// Multiplies cross-entropies, -log p, by (1 - p)^gamma. p may be 1, where pow has no gradient.
+Tensor focal_loss(const Tensor& losses, double gamma) {
+  constexpr double kLeast = 1e-7;
+  const Tensor missing = maximum(1.0 - exp(neg(losses)), constant(kLeast, DType::kF32));
+  return pow(missing, constant(gamma, DType::kF32)) * losses;
+}
+
 // Joins chunks again, for tokens of this type.
 Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
   const Tensor parts = split_shards(chunks);
@@ -122,6 +130,11 @@ Tensor Embedding::fprop(Tensor ids) const { return embedded(param(table_), ids, 
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
                          std::vector<Axis> matrix, bool use_bias)
     : Layer(p), options_(options) {
+  if (options.focal_gamma > 0.0 && options.label_smoothing > 0.0)
+    fail(
+        "focal_gamma={} and label_smoothing={} exclude each other: the focal loss is that of one "
+        "label; set one of them to 0",
+        options.focal_gamma, options.label_smoothing);
   w_ = weight("w", std::move(matrix), p.init());
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
 }
@@ -164,8 +177,17 @@ Tensor BaseSoftmax::capped(const Tensor& logits, DType dtype) const {
 }
 
 CrossEntropy BaseSoftmax::label_loss(const Tensor& logits, const Tensor& labels) const {
-  return cross_entropy(logits, labels, "vocab",
-                       {options_.label_smoothing, options_.z_loss, options_.soft_cap});
+  const auto scores = [&](double z_loss) {
+    return cross_entropy(logits, labels, "vocab",
+                         {options_.label_smoothing, z_loss, options_.soft_cap});
+  };
+  CrossEntropy result = scores(options_.z_loss);
+  if (options_.focal_gamma == 0.0) return result;
+  const bool has_z_loss = options_.z_loss > 0.0;
+  const Tensor plain = has_z_loss ? scores(0.0).loss : result.loss;
+  const Tensor focal = focal_loss(plain, options_.focal_gamma);
+  result.loss = has_z_loss ? result.loss - plain + focal : focal;
+  return result;
 }
 
 CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {

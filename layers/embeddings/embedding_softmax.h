@@ -38,12 +38,15 @@ struct SoftmaxOptions {
   static constexpr std::string_view kName = "SoftmaxOptions";
   double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
   double z_loss = 0.0;           // Pax: z_loss_weight.
-  double multiplier = 1.0;       // Multiplies logits, but not their bias (Granite, muP).
-  double soft_cap = 0.0;         // If > 0: cap·tanh(logits/cap). Pax: soft_cap_logits.
+  // If γ > 0: the cross-entropy of a label of probability p times (1 - p)^γ (Lin et al., 2017).
+  double focal_gamma = 0.0;
+  double multiplier = 1.0;  // Multiplies logits, but not their bias (Granite, muP).
+  double soft_cap = 0.0;    // If > 0: cap·tanh(logits/cap). Pax: soft_cap_logits.
   // The loss of a longer batch is computed in chunks of about this many tokens per device, so that
   // only one chunk's logits exist at a time. 0: all at once.
   int64_t chunk_tokens = 4096;
-  FIELDS(About(label_smoothing, kRate), About(z_loss, kNotNegative), About(multiplier, kPositive),
+  FIELDS(About(label_smoothing, kRate), About(z_loss, kNotNegative),
+         About(focal_gamma, {.min = 0, .max = 64}), About(multiplier, kPositive),
          About(soft_cap, kNotNegative), About(chunk_tokens, kNotNegative))
 };
 

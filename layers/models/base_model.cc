@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/models/base_model.h"
 
+#include <ranges>
+
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
 #include "core/ops/elementwise.h"
@@ -46,6 +50,38 @@ void add_losses(const std::map<std::string, Tensor>& losses, Mode mode, ModelOut
   if (mode == Mode::kTrain) output->loss = {reduced(output->loss.sum) + weighted, weight};
 }
 
+// Returns the sum of the means of metrics times their factors, times the weight of the loss. `own`
+// is the loss without auxiliary ones.
+Metric combined_loss(const std::map<std::string, double>& factors, const Metric& own,
+                     const ModelOutput& output) {
+  std::map<std::string, Metric> metrics = output.metrics;
+  metrics["loss"] = own;
+  const Tensor weight = reduced(output.loss.weight);
+  Tensor total;
+  for (const auto& [name, factor] : factors) {
+    const auto found = metrics.find(name);
+    if (found == metrics.end()) {
+      const auto keys = std::views::keys(metrics);
+      fail("losses: the model has no metric '{}'{} (it has: {})", name,
+           did_you_mean(name, {keys.begin(), keys.end()}), fmt::join(keys, ", "));
+    }
+    const Metric& metric = found->second;
+    Tensor term = reduced(metric.sum);
+    if (metric.weight.id() != own.weight.id() && metric.weight.id() != output.loss.weight.id()) {
+      if (trace_state().examples.first)
+        fail(
+            "losses: '{}' is not a mean with the weight of the model's loss, so it is known only "
+            "after all microbatches; set task.train.num_microbatches=1, without a pipeline and "
+            "numerics=mesh_invariant, or give the metric that weight",
+            name);
+      term = term / reduced(metric.weight) * weight;
+    }
+    term = scale(term.type().rank() > 0 ? reduce_sum(term) : term, factor);
+    total = total.valid() ? total + term : term;
+  }
+  return {total, weight};
+}
+
 void check_output(const BaseModel& model, const ModelOutput& output) {
   const auto check = [&](const std::string& what, const Metric& metric, bool has_batch) {
     for (const Tensor& each : {metric.sum, metric.weight})
@@ -87,7 +123,10 @@ ModelOutput BaseModel::operator()(const Features& features) const {
   check_output(*this, output);
   summaries.check_names(output.metrics);
   output.metrics.insert(summaries.metrics().begin(), summaries.metrics().end());
+  const Metric own = output.loss;
   add_losses(summaries.losses(), features.mode, &output);
+  if (features.mode == Mode::kTrain && features.losses != nullptr && !features.losses->empty())
+    output.loss = combined_loss(*features.losses, own, output);
   return output;
 }
 

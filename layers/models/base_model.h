@@ -16,7 +16,7 @@ namespace tessera {
 
 struct ModelOutput {
   // f32 scalars. The mean sum / weight is optimised, in training with the auxiliary losses of all
-  // layers: then `sum` contains their sum times `weight`.
+  // layers: then `sum` contains their sum times `weight`. Features::losses replace it.
   Metric loss;
   // log_pplx, accuracy, …: f32 scalars; and what layers have added (layers/summaries.h).
   std::map<std::string, Metric> metrics;

@@ -216,6 +216,7 @@ const std::set<std::string_view>& ignored_settings() {
                                                    "z_loss_weight",
                                                    "label_smoothing",
                                                    "z_loss",
+                                                   "focal_gamma",
                                                    "chunk_tokens",
                                                    "last_two_axes_fans",
                                                    "combine_qkv",

@@ -52,6 +52,9 @@ inline constexpr std::string_view kGradNorm = "grad_norm";
 inline constexpr std::string_view kApplied = "applied";  // 1 or 0.
 inline constexpr std::string_view kSkipped = "skipped";
 inline constexpr std::string_view kSkippedInARow = "skipped_in_a_row";
+// Metrics of steps, if the learner keeps a window of them.
+inline constexpr std::string_view kLossDeviations = "loss_deviations";
+inline constexpr std::string_view kGradNormDeviations = "grad_norm_deviations";
 inline constexpr std::string_view kLogits = "logits";
 inline constexpr std::string_view kBatchPrefix = "batch/";
 inline constexpr std::string_view kIds = "batch/ids";                 // Input of decode graphs.

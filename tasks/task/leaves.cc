@@ -118,7 +118,8 @@ class Leaves {
 
   // The features of this device's leaf, from the body's slices of stacked().
   Features own(const std::vector<Tensor>& slices) const {
-    Features leaf{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
+    Features leaf{
+        {}, features_.mode, features_.step ? imported(features_.step) : Tensor(), features_.losses};
     for (size_t i = 0; i < slices.size(); ++i) leaf.tensors[names_[i]] = own_leaf(slices[i]);
     return leaf;
   }

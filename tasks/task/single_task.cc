@@ -2,9 +2,11 @@
 #include "tasks/task/single_task.h"
 
 #include <algorithm>
+#include <numbers>
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
+#include "core/compile/autodiff/gradient_reach.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -52,14 +54,57 @@ std::vector<Tensor> weight_inputs(const ParameterTable& table, Weights weights) 
   return inputs;
 }
 
-// Adds the loss to the metrics as "loss". Sums and weights are output without dividing.
+// Sums and weights are output without dividing.
+void output_metric(std::string_view name, const Metric& metric) {
+  output(fmt::format("{}{}", names::kSumPrefix, name), replicated(metric.sum));
+  output(fmt::format("{}{}", names::kWeightPrefix, name), replicated(metric.weight));
+}
+
+// Adds the loss to the metrics as "loss".
 void output_metrics(const ModelOutput& output) {
-  const auto add = [](const std::string& name, const Metric& metric) {
-    tessera::output(std::string(names::kSumPrefix) + name, replicated(metric.sum));
-    tessera::output(std::string(names::kWeightPrefix) + name, replicated(metric.weight));
-  };
-  add(std::string(names::kLoss), output.loss);
-  for (const auto& [name, metric] : output.metrics) add(name, metric);
+  output_metric(names::kLoss, output.loss);
+  for (const auto& [name, metric] : output.metrics) output_metric(name, metric);
+}
+
+// Error for a metric among the losses from which no weight has a gradient, such as log_pplx.
+void check_losses(const Graph& graph, const std::map<std::string, double>& losses) {
+  for (const auto& [name, factor] : losses) {
+    const auto* const sum = graph.find_output(fmt::format("{}{}", names::kSumPrefix, name));
+    const ValueFlags reached = reached_by_gradient(graph, sum->value);
+    if (std::ranges::none_of(graph.inputs(), [&](const GraphInput& input) -> bool {
+          return input.kind == InputKind::kParameter && reached[input.value];
+        }))
+      fail("losses: the metric '{}' has no gradient; 'loss' is the model's own loss", name);
+  }
+}
+
+// Standard normal numbers (Box and Muller, 1958) of the traced path.
+Tensor normal(const Type& type, const Tensor& step) {
+  const Tensor radius = sqrt(log(1.0 - random_uniform(type.axes, step)) * -2.0);
+  return radius * cos(random_uniform(type.axes, step) * (2.0 * std::numbers::pi));
+}
+
+// The noise is a function of seed, path, element and step: all meshes and microbatches have it.
+std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& noisy,
+                               const ParameterTable& table, std::vector<Tensor> parameters,
+                               const Tensor& step) {
+  const auto f32 = [](double value) { return constant(value, DType::kF32); };
+  for (size_t i = 0; i < parameters.size() && p.scale > 0.0; ++i) {
+    const Parameter& declared = table.parameters()[i];
+    if (declared.balanced_by || !noisy.match(declared.path)) continue;
+    const PathScope path(declared.path);
+    const Type type = parameters[i].type();
+    if (split_over(type, kStageAxis) && !traced_mesh().layer_pieces().empty())
+      fail(
+          "variational_noise: the pieces of these layers ({}) are not one equal block a stage; use "
+          "equal pieces and a schedule of one chunk, or leave out the weight",
+          traced_mesh().layer_pieces().text());
+    const Tensor start = constant(static_cast<double>(p.start_step), DType::kI32);
+    const Tensor scale = where(less(step, start), f32(0.0), f32(p.scale));
+    parameters[i] =
+        (parameters[i] + as_dtype(normal(type, step) * scale, type.dtype)).named(declared.path);
+  }
+  return parameters;
 }
 
 bool is_mesh_invariant(const SingleTask::HParams& p) {
@@ -145,8 +190,12 @@ Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
 }  // namespace
 
 SingleTask::SingleTask(const HParams& p)
-    : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
+    : p_(p),
+      model_(p.model.instantiate()),
+      learner_(p.learner),
+      noisy_(p.variational_noise.weights, "variational_noise.weights") {
   check(p.decode);
+  noisy_.check(model_->parameters());
   learner_.check(model_->parameters());
 }
 
@@ -159,6 +208,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const std::vector<Tensor> parameters = parameter_inputs(table);
   Features features = batch_features(setting.batch, Mode::kTrain);
   features.step = input(std::string(names::kStep), InputKind::kScalar, make_type(DType::kI32, {}));
+  features.losses = &p_.losses;
   std::vector<Tensor> learning_rates;
   for (const auto& each : learner_.optimizers())
     learning_rates.push_back(
@@ -171,17 +221,25 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                                   ? MicrobatchLoop::kAlways
                                   : MicrobatchLoop::kOfSeveral;
   const int64_t microbatches = p_.train.num_microbatches;
+  const std::vector<Tensor> weights =
+      with_noise(p_.variational_noise, noisy_, table, parameters, features.step);
   if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways)
     check_leaves(features, microbatches);
   const Differentiated step =
       is_mesh_invariant(p_)
-          ? differentiate_leaves(*model_, parameters, trained, features)
-          : differentiate(*model_, parameters, trained, features, microbatches, loop);
+          ? differentiate_leaves(*model_, weights, trained, features)
+          : differentiate(*model_, weights, trained, features, microbatches, loop);
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
                                              step.output.metrics, learning_rates);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
+  check_losses(graph, p_.losses);
+  if (report.deviations.loss) {
+    output_metric(names::kLossDeviations, {report.deviations.loss, constant(1.0, DType::kF32)});
+    output_metric(names::kGradNormDeviations,
+                  {report.deviations.grad_norm, constant(1.0, DType::kF32)});
+  }
   output(std::string(names::kGradNorm), report.grad_norm);
   output(std::string(names::kApplied),
          where(report.applied, constant(1.0, DType::kF32), constant(0.0, DType::kF32)));

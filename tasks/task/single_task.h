@@ -3,7 +3,10 @@
 // clipping, update and metrics), of evaluation, and of decoding. It does not run graphs.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"
@@ -12,6 +15,15 @@
 #include "tasks/task/learner/learner.h"
 
 namespace tessera {
+
+// Training computes losses and gradients at weights with Gaussian noise (Graves, 2011; Pax: vn).
+struct VariationalNoise {
+  static constexpr std::string_view kName = "VariationalNoise";
+  double scale = 0.0;                         // Its standard deviation; 0: no noise.
+  std::vector<std::string> weights = {".*"};  // Regular expressions that match whole paths.
+  int64_t start_step = 0;                     // Steps before it have no noise.
+  FIELDS(About(scale, kNotNegative), weights, About(start_step, {.min = 0, .max = 2147483647}))
+};
 
 class SingleTask final : public BaseTask {
  public:
@@ -22,7 +34,11 @@ class SingleTask final : public BaseTask {
     Learner::HParams learner;
     TrainHParams train;
     DecodeHParams decode;
-    FIELDS(dtypes, model, learner, train, decode)
+    // Factors of metrics ("loss": the model's own, "aux_loss", …) whose sum training optimises;
+    // empty: the model's loss and all auxiliary losses.
+    std::map<std::string, double> losses;
+    VariationalNoise variational_noise;
+    FIELDS(dtypes, model, learner, train, decode, losses, variational_noise)
   };
   explicit SingleTask(const HParams& p);
 
@@ -41,6 +57,7 @@ class SingleTask final : public BaseTask {
   HParams p_;
   std::unique_ptr<BaseModel> model_;
   Learner learner_;
+  PathPatterns noisy_;
 };
 
 extern template class HolderOf<BaseTask, SingleTask::HParams>;

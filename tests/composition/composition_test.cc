@@ -113,6 +113,23 @@ TEST_CASE("predictions of further tokens are those of one device") {
   }
 }
 
+TEST_CASE("several losses and noise are those of one device, and noise refuses unequal pieces") {
+  const auto verdict = [](const std::string& model) {
+    return verdict_on(parse_composition(model), Compared::kF64);
+  };
+  for (const std::string model :
+       {"seed=3 layers=2 features=experts,losses,token_weights,microbatches mesh=fsdp:2,tensor:2",
+        "seed=5 layers=4 features=experts,losses,repeated,noise mesh=fsdp:2 stages=2:1f1b",
+        "seed=7 layers=4 features=noise,step_window,focal,repeated stages=2:zero_bubble"}) {
+    const Verdict found = verdict(model);
+    INFO(model << ": " << found.text());
+    REQUIRE(!found.refusal);
+    REQUIRE(!found.fails());
+  }
+  REQUIRE_THAT(*verdict("seed=11 layers=3 features=noise,repeated stages=2:1f1b").refusal,
+               Catch::Contains("variational_noise: the pieces of these layers"));
+}
+
 TEST_CASE("the balancing biases of stacked layers are those of each layer alone") {
   const auto biases = [](const std::string& stack, const std::vector<std::string>& layers) {
     const Composition composition =

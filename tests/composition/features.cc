@@ -308,6 +308,23 @@ void set_skip(ModelParts& m, Chance& chance) {
   m.task.learner.skip_step_gradient_norm_value = chance.one_of<double>({1e-6, 0.5, 1.0, 2.0});
 }
 
+// The second step is judged by the first only with a window of two, which is not full: it is state.
+void set_step_window(ModelParts& m, Chance&) {
+  m.task.learner.skip_step_deviations = 3.0;
+  m.task.learner.skip_step_window = 2;
+}
+
+// The loss of the model in part, and the auxiliary losses several times.
+void set_losses(ModelParts& m, Chance& chance) {
+  set_aux_losses(m, chance);
+  m.task.losses = {{"loss", 0.5}, {"aux_loss", 2.0}};
+}
+
+// From the second step on, or from the first.
+void set_noise(ModelParts& m, Chance& chance) {
+  m.task.variational_noise = {.scale = 0.05, .start_step = chance.coin() ? 1 : 0};
+}
+
 void set_transformations(ModelParts& m, Chance& chance) {
   auto& list = m.task.learner.gradient_transformations_tpl;
   list = {CentralizeGradient::HParams{},
@@ -356,13 +373,15 @@ const std::vector<Feature> kFeatures = {
     {"multipliers", "", "", set_multipliers},
     {"untied", "", "", [](Parts& m, Any&) { m.is_tied = false; }},
     {"z_loss", "", "", [](Parts& m, Any&) { m.loss.z_loss = 0.01; }},
-    {"label_smoothing", "", "", [](Parts& m, Any&) { m.loss.label_smoothing = 0.1; }},
+    {"focal", "targets", "", [](Parts& m, Any&) { m.loss.focal_gamma = 2.0; }},
+    {"label_smoothing", "targets", "", [](Parts& m, Any&) { m.loss.label_smoothing = 0.1; }},
     {"loss_chunks", "", "", [](Parts& m, Any& c) { m.loss.chunk_tokens = 1 + c.below(60); }},
     {"experts", "experts", "", set_experts},
     {"capacity", "experts", "", set_capacity},
     {"expert_choice", "experts", "", set_expert_choice},
     {"shared_experts", "", "experts", set_shared_experts},
     {"aux_losses", "", "experts", set_aux_losses},
+    {"losses", "", "experts", set_losses},
     {"router_groups", "", "experts", set_groups},
     {"expert_biases", "", "experts", set_expert_biases},
     {"router_bias", "", "experts", [](Parts& m, Any&) { m.router.bias_rate = 0.01; }},
@@ -402,6 +421,8 @@ const std::vector<Feature> kFeatures = {
     {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},
     {"clip_each", "clip", "", set_clip_each},
     {"skip", "", "", set_skip},
+    {"step_window", "", "", set_step_window},
+    {"noise", "", "", set_noise},
     {"transformations", "", "", set_transformations},
     {"ema", "", "", set_ema},
 };

@@ -117,7 +117,8 @@ void require_equal(const Outputs& got, const Outputs& expected, double tolerance
 const SoftmaxOptions kOptions[] = {
     {.chunk_tokens = 0},
     {.label_smoothing = 0.1, .z_loss = 0.01, .chunk_tokens = 0},
-    {.label_smoothing = 0.2, .z_loss = 0.02, .soft_cap = 3.0, .chunk_tokens = 0}};
+    {.label_smoothing = 0.2, .z_loss = 0.02, .soft_cap = 3.0, .chunk_tokens = 0},
+    {.z_loss = 0.02, .focal_gamma = 1.5, .soft_cap = 3.0, .chunk_tokens = 0}};
 
 TEST_CASE("a loss has no more chunks than its tokens need") {
   // 4 rows of 10 tokens: 2 and 3 of each row in a chunk.
@@ -146,12 +147,16 @@ TEST_CASE("a chunked loss has the values and gradients of the whole one") {
 }
 
 TEST_CASE("the gradients of a chunked loss agree with finite differences") {
-  const SoftmaxOptions loss{
-      .label_smoothing = 0.1, .z_loss = 0.01, .soft_cap = 3.0, .chunk_tokens = 12};
-  const Graph graph = rematerialize(traced({.loss = loss}), parse_remat_policy("save_everything"));
-  const GradientDifference worst = worst_gradient(graph, inputs_of(graph));
-  INFO(worst.name << "[" << worst.element << "]: " << worst.traced << ", " << worst.numeric);
-  REQUIRE(worst.relative_size() < 1e-8);
+  for (const SoftmaxOptions& loss : std::initializer_list<SoftmaxOptions>{
+           {.label_smoothing = 0.1, .z_loss = 0.01, .soft_cap = 3.0, .chunk_tokens = 12},
+           {.focal_gamma = 0.5, .chunk_tokens = 12},
+           {.z_loss = 0.01, .focal_gamma = 2.0, .soft_cap = 3.0, .chunk_tokens = 12}}) {
+    const Graph graph =
+        rematerialize(traced({.loss = loss}), parse_remat_policy("save_everything"));
+    const GradientDifference worst = worst_gradient(graph, inputs_of(graph));
+    INFO(worst.name << "[" << worst.element << "]: " << worst.traced << ", " << worst.numeric);
+    REQUIRE(worst.relative_size() < 1e-8);
+  }
 }
 
 // The most elements of an array with the axis "vocab" that is not a weight.

@@ -102,6 +102,35 @@ TEST_CASE("both softmaxes give the same scores with the same matrix, whole and i
                       Contains("chunk_tokens is -1, expected at least 0"));
 }
 
+// By the formula of Lin et al. (2017), with z-loss added; p may be 1.
+TEST_CASE("a focal loss multiplies the cross-entropy by (1 - p)^gamma") {
+  constexpr double kGamma = 1.5, kZLoss = 0.01;
+  const Values x = {0.5, -0.25, 2.0, 60.0}, labels = {0, 1, 2, 2};  // Logits are x times 0, 1, 2.
+  const auto score = [&](SoftmaxOptions options, Tensor CrossEntropy::*part) {
+    LayerTrial trial;
+    const Template<BaseSoftmax> p =
+        FullSoftmax::HParams{.vocab_size = 3, .model_dims = 1, .loss = options};
+    const Tensor h = trial.in("x", "f32[\"batch=4 embed=1\"]", x);
+    const Tensor ids = trial.in("labels", "i32[\"batch=4\"]", labels);
+    return trial
+        .run(p, {{"w", {0, 1, 2}}},
+             [&](const BaseSoftmax& softmax) { return softmax.loss(h, ids).*part; })
+        .values;
+  };
+  Values plain, with_z_loss, log_p;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double total = std::log(1.0 + std::exp(x[i]) + std::exp(2.0 * x[i]));
+    log_p.push_back(labels[i] * x[i] - total);
+    plain.push_back(-std::pow(1.0 - std::exp(log_p[i]), kGamma) * log_p[i]);
+    with_z_loss.push_back(plain[i] + kZLoss * total * total);
+  }
+  require_close(score({.focal_gamma = kGamma}, &CrossEntropy::loss), plain);
+  require_close(score({.z_loss = kZLoss, .focal_gamma = kGamma}, &CrossEntropy::loss), with_z_loss);
+  require_close(score({.focal_gamma = kGamma}, &CrossEntropy::log_likelihood), log_p);
+  REQUIRE_THROWS_WITH(score({.label_smoothing = 0.1, .focal_gamma = kGamma}, &CrossEntropy::loss),
+                      Contains("focal_gamma=1.5 and label_smoothing=0.1 exclude each other"));
+}
+
 TEST_CASE("an untied softmax cannot embed ids") {
   LayerTrial trial;
   const Template<BaseSoftmax> p = FullSoftmax::HParams{.vocab_size = 7, .model_dims = 2};

@@ -3,12 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/hdf5.h"
 
 namespace tessera {
 
@@ -19,6 +21,19 @@ void RunHealth::check(const StepResult& result, int64_t step, const std::string&
     log.event("skip", step);
     console.info(fmt::format("step {} skipped: loss {:.6g}, gradient norm {:.6g}", step,
                              result.loss, result.grad_norm));
+  }
+  const auto above = [&](std::string_view metric) {
+    const auto found = result.metrics.find(std::string(metric));
+    return found == result.metrics.end() ? 0.0 : found->second;
+  };
+  const double loss = above(names::kLossDeviations), norm = above(names::kGradNormDeviations);
+  if (result.applied && spike_deviations_ > 0.0 && std::max(loss, norm) > spike_deviations_) {
+    const std::string text = fmt::format(
+        "loss {:.6g} and gradient norm {:.6g} are {:.1f} and {:.1f} standard deviations above the "
+        "mean of the steps before",
+        result.loss, result.grad_norm, loss, norm);
+    log.event("spike", step, text);
+    console.info(fmt::format("warning: step {} is a spike: {}", step, text));
   }
   if (!nonfinite.empty()) {
     log.event("nonfinite", step, nonfinite);
@@ -46,6 +61,20 @@ void RunHealth::check_end(int64_t steps) const {
       "the run has failed: {} of its {} steps were skipped, more than half, because their loss "
       "or gradient was not finite or too large; lower the learning rate, or check the batches",
       skipped_, steps);
+}
+
+std::string keep_batch(const Batch& batch, int64_t step, int process,
+                       const std::filesystem::path& directory) try {
+  std::filesystem::create_directories(directory);
+  const std::string name = fmt::format("step_{:06}.host{}.h5", step, process);
+  std::filesystem::remove(directory / name);  // Never writes through a link.
+  Hdf5File file = Hdf5File::create(directory / name);
+  for (const auto& [array_name, array] : batch)
+    file.create_dataset(array_name, stored_type(array.dtype), array.shape).write(array.bytes);
+  file.close();
+  return fmt::format("the batch of step {} is in {}/{}", step, directory.filename().string(), name);
+} catch (const std::exception& error) {
+  return fmt::format("warning: the batch of step {} could not be kept: {}", step, error.what());
 }
 
 void report_inspected(const std::vector<Inspected>& inspected, int64_t step, RunLog& log,

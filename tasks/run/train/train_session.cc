@@ -296,7 +296,10 @@ FinishedStep StepRunner::finish() {
   Started started = std::move(started_.front());
   started_.pop_front();
   look_for_nonfinite(started, &finished);
-  session_.input().recycle(std::move(started.batch));
+  if (finished.result.applied)
+    session_.input().recycle(std::move(started.batch));
+  else
+    finished.skipped_batch = std::move(started.batch);
   return finished;
 }
 

@@ -104,6 +104,7 @@ struct FinishedStep {
   // For the first step since this start whose loss or gradient is not finite: where that begins, or
   // how to find it. Else "".
   std::string nonfinite;
+  std::optional<Batch> skipped_batch;  // Set if the step was skipped.
 };
 
 // Runs training steps, of which the host may start one before the last is done: measures their
@@ -119,7 +120,8 @@ class StepRunner {
 
   // The time of the next step begins, unless a step is under way.
   void begin_step();
-  // Starts the step numbered `step`, from 0, on this batch, which the input gets back.
+  // Starts the step numbered `step`, from 0, on this batch, which the input gets back, unless it is
+  // in FinishedStep::skipped_batch.
   void start(Batch batch, int64_t step, double input_wait);
   // Waits for the oldest step that was started.
   FinishedStep finish();

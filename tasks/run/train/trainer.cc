@@ -66,7 +66,7 @@ class Trainer final : public BaseRun {
         throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
                     devices_at_once(setting_, processes_)),
         early_stopper_(p().early_stopping),
-        health_(p().num_train_steps, session_.task().learner().hparams().max_skipped_in_a_row),
+        health_(p().num_train_steps, session_.task().learner().hparams()),
         console_(console_mode(setting_, processes_)),
         runner_(session_, options.profile, files() / "trace.json.gz", console_, search_) {
     begin();
@@ -335,6 +335,9 @@ class Trainer final : public BaseRun {
       ++step_;
       throughput_.add_step(finished.seconds);
       record(finished.result, finished.input_wait);
+      if (finished.skipped_batch && kept_batches_++ < kMostKeptBatches)
+        console_.info(guard_->shown(
+            keep_batch(*finished.skipped_batch, step_, processes_.rank(), files() / "skipped")));
       health_.check(finished.result, step_, finished.nonfinite, *log_, console_);
     }
   }
@@ -456,6 +459,7 @@ class Trainer final : public BaseRun {
   StepRunner runner_;
   int64_t step_ = 0;         // Steps done, and their results reported.
   int64_t saved_step_ = -1;  // Step of the last checkpoint.
+  int64_t kept_batches_ = 0;
   int64_t damaged_ = 0;      // Damaged checkpoints that were skipped at the start.
   std::string stop_reason_;  // Why to end before num_train_steps; "": continue.
   std::string interrupted_;  // LoopState::interrupted

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/learner/learner.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "core/ops/layout.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tasks/task/learner/base_optimizer.h"
@@ -15,6 +18,7 @@ namespace {
 constexpr std::string_view kCount = "learner/count";
 constexpr std::string_view kSkipped = "learner/skipped";
 constexpr std::string_view kSkippedInARow = "learner/skipped_in_a_row";
+constexpr std::string_view kWindowSteps = "learner/window_steps";
 
 std::string slot_name(const Slot& slot, std::string_view path) {
   return fmt::format("learner/{}/{}", slot.name, path);
@@ -25,6 +29,34 @@ Tensor scalar_state(std::string_view name) {
 }
 
 Tensor f32(double value) { return constant(value, DType::kF32); }
+
+// `steps`: how many of the window there are. The value enters it if `enters`.
+Tensor deviations_above(const std::string& name, const Tensor& value, const Tensor& steps,
+                        const Tensor& enters, int64_t size) {
+  const Axis axis{"step_window", size, {}};
+  const Tensor past = input(name, InputKind::kState, make_type(DType::kF32, {axis}));
+  const Tensor at = iota(axis);
+  const Tensor next = where(equal(at, constant(0.0, DType::kI32)), broadcast(value, {axis}),
+                            shift_right(past, axis.name, 0.0));
+  traced_graph().add_update(name, where(enters, next, past).id());
+  // Values are divided by the largest: squares of norms may exceed f32.
+  const Tensor largest = maximum(reduce_max(abs(past), axis.name), f32(1e-30));
+  const Tensor scaled = past / largest, count = maximum(steps, f32(1.0));
+  const Tensor mean = reduce_sum(scaled) / count;
+  const Tensor squares = mask(square(scaled - mean), less(cast(at, DType::kF32), steps));
+  const Tensor deviation = maximum(sqrt(reduce_sum(squares) / count) * largest, f32(1e-6));
+  const auto enough = static_cast<double>(std::max<int64_t>(2, size / 2));
+  return where(less_equal(f32(enough), steps), (value - mean * largest) / deviation, f32(0.0));
+}
+
+StepDeviations step_deviations(const Tensor& loss, const Tensor& norm, int64_t size) {
+  const Tensor steps = scalar_state(kWindowSteps);
+  const Tensor enters = logical_and(is_finite(loss), is_finite(norm));
+  const Tensor next = minimum(steps + 1.0, f32(static_cast<double>(size)));
+  traced_graph().add_update(std::string(kWindowSteps), where(enters, next, steps).id());
+  return {deviations_above("learner/window_losses", loss, steps, enters, size),
+          deviations_above("learner/window_grad_norms", norm, steps, enters, size)};
+}
 
 bool is_vector(const Parameter& parameter) {
   return parameter.type.rank() - (parameter.stack > 0 ? 1 : 0) <= 1;
@@ -187,13 +219,19 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
 
   // Without skipping and clipping no update waits for the norm, and each frees its gradient.
   const bool awaited = p_.skip_nonfinite_steps || p_.skip_step_gradient_norm_value > 0.0 ||
-                       p_.clip_gradient_norm_to_value > 0.0;
+                       p_.skip_step_deviations > 0.0 || p_.clip_gradient_norm_to_value > 0.0;
   const Tensor norm = norm_of_all(gradients, awaited ? NormPasses::kOne : NormPasses::kOneForEach);
   Tensor& apply = scalars.apply;
   apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
   if (p_.skip_step_gradient_norm_value > 0.0)
     apply = logical_and(apply, less_equal(norm, f32(p_.skip_step_gradient_norm_value)));
+  StepDeviations deviations;
+  if (p_.skip_step_deviations > 0.0 || p_.spike_deviations > 0.0)
+    deviations = step_deviations(loss, norm, p_.skip_step_window);
+  if (p_.skip_step_deviations > 0.0)
+    apply = logical_and(apply, less_equal(maximum(deviations.loss, deviations.grad_norm),
+                                          f32(p_.skip_step_deviations)));
   scalars.scale = p_.clip_gradient_norm_to_value > 0.0
                       ? clip_scale(p_.clip_gradient_norm_to_value, norm)
                       : f32(1.0);
@@ -212,7 +250,8 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
     update(declared, parameters[i], gradient, metrics, scalars);
   }
   const Tensor one = where(apply, f32(1.0), f32(0.0));
-  LearnerReport report{norm, apply, skipped + (1.0 - one), (in_a_row + 1.0) * (1.0 - one)};
+  LearnerReport report{norm, apply, skipped + (1.0 - one), (in_a_row + 1.0) * (1.0 - one),
+                       deviations};
   graph.add_update(std::string(kCount), (scalars.count + one).id());
   graph.add_update(std::string(kSkipped), report.skipped.id());
   graph.add_update(std::string(kSkippedInARow), report.skipped_in_a_row.id());

@@ -21,12 +21,20 @@
 
 namespace tessera {
 
+// By how many standard deviations a step's loss and gradient norm are above the mean of the window:
+// the last steps with finite ones, skipped steps too, so that a lasting change is not skipped
+// forever. 0 while it has less than half of its steps (Levanter's SkipStepConfig).
+struct StepDeviations {
+  Tensor loss, grad_norm;
+};
+
 // Scalars about one step, f32 unless said otherwise.
 struct LearnerReport {
   Tensor grad_norm;  // Over all trained parameters, before clipping.
   Tensor applied;    // bool: whether the step was applied.
   Tensor skipped;    // Steps skipped so far.
   Tensor skipped_in_a_row;
+  StepDeviations deviations;  // Invalid unless the learner keeps a window.
 };
 
 class Learner {
@@ -47,13 +55,18 @@ class Learner {
     bool skip_lp_1d_vectors = false;                    // No decay of biases and norm scales.
     bool skip_nonfinite_steps = true;
     double skip_step_gradient_norm_value = 0.0;  // Also skip above this norm; 0: never.
-    int64_t max_skipped_in_a_row = 10;           // The run then fails; 0: never.
-    double ema_decay = 0.0;                      // 0: no average of the weights.
+    double skip_step_deviations = 0.0;  // Also skip a step above these StepDeviations; 0: never.
+    double spike_deviations = 0.0;      // Report a step above these; 0: never.
+    int64_t skip_step_window = 128;     // Steps of the window for both.
+    int64_t max_skipped_in_a_row = 10;  // The run then fails; 0: never.
+    double ema_decay = 0.0;             // 0: no average of the weights.
     FIELDS(optimizer_tpl, optimizer_rules, learning_rate_rules, gradient_transformations_tpl,
            About(clip_gradient_norm_to_value, kNotNegative),
            About(clip_gradient_single_norm_to_value, kNotNegative), weight_decay_exclusion,
            bprop_variable_exclusion, bprop_variable_inclusion, skip_lp_1d_vectors,
            skip_nonfinite_steps, About(skip_step_gradient_norm_value, kNotNegative),
+           About(skip_step_deviations, kNotNegative), About(spike_deviations, kNotNegative),
+           About(skip_step_window, {.min = 2, .max = 1 << 16}),
            About(max_skipped_in_a_row, kNotNegative), About(ema_decay, kRate))
   };
   explicit Learner(const HParams& p);
@@ -73,10 +86,10 @@ class Learner {
 
   // Traces the step: adds the learner's state as graph inputs, and updates of it and of the
   // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
-  // "learner/skipped_in_a_row", and "learner/<slot>/<path>" and "learner/ema/<path>" for
-  // parameters. `gradients` has one for each trained parameter, in order; `loss` is not partial.
-  // `learning_rates` has one for each of optimizers(). `metrics` of the layers move the weights
-  // that are balanced by them.
+  // "learner/skipped_in_a_row", "learner/window_…" (newest first) if the learner keeps a window,
+  // and "learner/<slot>/<path>" and "learner/ema/<path>" for parameters. `gradients` has one for
+  // each trained parameter, in order; `loss` is not partial. `learning_rates` has one for each of
+  // optimizers(). `metrics` of the layers move the weights that are balanced by them.
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                      std::vector<Tensor> gradients, const Tensor& loss,
                      const std::map<std::string, Metric>& metrics,

@@ -8,8 +8,10 @@
 #include "core/io/file.h"
 #include "core/io/user_path.h"
 #include "core/ops/elementwise.h"
+#include "inputs/checked_input.h"
 #include "inputs/indexed_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
+#include "inputs/wrapped_input.h"
 #include "layers/models/language_model.h"
 #include "tasks/task/learner/base_optimizer.h"
 #include "tests/support/catch.h"
@@ -145,6 +147,35 @@ class Pairs final : public IndexedInput {
 };
 const TemplateRegistrar<BaseInput, Pairs> kRegisterPairs;
 
+// Labels that are digits count more.
+class WeighedDigits final : public WrappedInput {
+ public:
+  struct HParams {
+    using Instance = WeighedDigits;
+    static constexpr std::string_view kName = "own_parts.WeighedDigits";
+    Template<BaseInput> input_tpl;
+    double factor = 2.0;
+    FIELDS(input_tpl, About(factor, kNotNegative))
+  };
+  explicit WeighedDigits(const HParams& p)
+      : WrappedInput(make_input(p.input_tpl)), factor_(static_cast<float>(p.factor)) {}
+  std::optional<Batch> get_next() override { return weighed(WrappedInput::get_next()); }
+  std::optional<Batch> peek() override { return weighed(WrappedInput::peek()); }
+
+ private:
+  std::optional<Batch> weighed(std::optional<Batch> batch) const {
+    if (!batch) return batch;
+    const auto* const labels = batch->at("labels").data<int32_t>();
+    auto* const weights = batch->at("weights").data<float>();
+    for (size_t i = 0; i < batch->at("weights").bytes.size() / sizeof(float); ++i)
+      if (labels[i] >= '0' && labels[i] <= '9') weights[i] *= factor_;
+    return batch;
+  }
+
+  float factor_;
+};
+const TemplateRegistrar<BaseInput, WeighedDigits> kRegisterWeighedDigits;
+
 }  // namespace own_parts
 
 namespace tessera {
@@ -153,6 +184,7 @@ namespace {
 using own_parts::FocalLm;
 using own_parts::Lion;
 using own_parts::Pairs;
+using own_parts::WeighedDigits;
 
 TEST_CASE("an optimizer of one's own takes the steps of its paper") {
   OptimizerTrial trial{.optimizer_tpl = Lion::HParams{.beta1 = 0.9, .beta2 = 0.5},
@@ -205,6 +237,34 @@ TEST_CASE("a run learns with an input, a loss and an optimizer of one's own, and
   write_bytes(directory / "bad.tsv", "one\t1\ntwo 2\n");
   REQUIRE_THAT(error_of([&] { run_tiny(own_config(directory / "bad.tsv"), directory / "bad"); }),
                Catch::Contains("bad.tsv:2: got 'two 2', expected a question, a tab and an answer"));
+}
+
+TEST_CASE("an input around another weighs tokens, in each step and after a resume") {
+  const TemporaryDirectory directory;
+  write_bytes(directory / "pairs.tsv", "one\t1\ntwo\t2\nthree\t3\nfour\t4\nfive\t5\n");
+  const Template<BaseInput> pairs = Pairs::HParams{
+      .path = (directory / "pairs.tsv").string(), .global_batch_size = 4, .seq_len = 16};
+  const Template<BaseInput> weighed = WeighedDigits::HParams{.input_tpl = pairs, .factor = 0.25};
+  const auto plain_input = pairs.instantiate(), input = weighed.instantiate();
+  plain_input->attach({});
+  input->attach({});
+  for (int64_t step = 0; step < 3; ++step) {
+    const Batch plain = *plain_input->get_next(), batch = *input->get_next();
+    for (size_t i = 0; i < 64; ++i) {
+      const bool is_digit = std::isdigit(batch.at("labels").data<int32_t>()[i]) != 0;
+      REQUIRE(batch.at("weights").data<float>()[i] ==
+              plain.at("weights").data<float>()[i] * (is_digit ? 0.25f : 1.0f));
+    }
+  }
+  ExperimentConfig config = own_config(directory / "pairs.tsv");
+  config.input = weighed;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const std::vector<double> losses = numbers_of(directory / "run", "loss");
+  REQUIRE(losses.size() == 30);
+  REQUIRE(losses.back() < 0.5 * losses.front());
+  config.input = pairs;
+  REQUIRE(run_tiny(config, directory / "plain") == 0);
+  REQUIRE(numbers_of(directory / "plain", "loss").front() != losses.front());
 }
 
 }  // namespace
