@@ -49,6 +49,29 @@ std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed)
   return infeed.rows;
 }
 
+BatchSizes::BatchSizes(const BaseInput& input, const Infeed& infeed)
+    : are_given_(!infeed.sizes.empty()), sizes_(infeed.sizes) {
+  if (!are_given_) sizes_ = {{0, input.global_batch_size(), rows_of_host(input, infeed)}};
+}
+
+int64_t BatchSizes::examples_before(int64_t batch) const {
+  int64_t examples = 0;
+  for (auto size = sizes_.rbegin(); size != sizes_.rend(); ++size) {
+    examples += std::max<int64_t>(0, batch - size->first_batch) * size->global_batch_size;
+    batch = std::min(batch, size->first_batch);
+  }
+  return examples;
+}
+
+std::vector<int64_t> BatchSizes::host_examples(int64_t batch) const {
+  const auto after = std::ranges::upper_bound(sizes_, batch, {}, &BatchSize::first_batch);
+  const int64_t first = examples_before(batch);
+  std::vector<int64_t> numbers;
+  for (const RowRange& range : (after - 1)->rows)
+    for (int64_t i = range.begin; i < range.end; ++i) numbers.push_back(first + i);
+  return numbers;
+}
+
 Batch padding_batch(const Batch& specification) {
   Batch batch = specification;
   for (auto& [name, array] : batch) {

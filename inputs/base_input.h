@@ -47,6 +47,13 @@ struct InputState {
   std::map<std::string, std::string> cursors;
 };
 
+// The size of the batches from number `first_batch` on.
+struct BatchSize {
+  int64_t first_batch = 0;
+  int64_t global_batch_size = 0;
+  std::vector<RowRange> rows;  // As Infeed::rows.
+};
+
 // Set by the trainer before first use; not configurable.
 struct Infeed {
   int64_t infeed_host_index = 0;
@@ -54,6 +61,9 @@ struct Infeed {
   // The global-batch rows that this host's devices hold, ascending. Empty: share infeed_host_index
   // of num_infeed_hosts equal shares. Rows may be shared by hosts and need not be contiguous.
   std::vector<RowRange> rows;
+  // Sizes that change during a run, ascending from batch 0; only for an input that follows_sizes().
+  // No example is repeated or left out. Empty: all batches have the input's own size.
+  std::vector<BatchSize> sizes;
   std::filesystem::path run_directory;  // Where an input may store a corpus snapshot; may be empty.
   bool run_begun = true;                // Whether a step was taken: a snapshot is then kept.
 };
@@ -66,9 +76,12 @@ class BaseInput {
   // Opens the data. Called once, before all other calls but `specification`.
   virtual void attach(const Infeed& infeed) = 0;
   virtual int64_t vocab_size() const = 0;  // Ids are below it.
+  // Whether batches have the sizes of Infeed::sizes.
+  virtual bool follows_sizes() const { return false; }
   // Whether get_next never ends. Call after `attach`.
   virtual bool repeats() const { return false; }
-  // Returns the arrays of this host's rows without data; before `attach`, of the whole batch.
+  // Returns the arrays of this host's rows of batch 0, without data; before `attach`, of a whole
+  // batch.
   virtual Batch specification() const = 0;
   // Returns nullopt at the end of a finite set. With streamed text, a host may end before others:
   // callers agree across hosts, and use `padding_batch` on hosts that have ended until all have.
@@ -77,7 +90,7 @@ class BaseInput {
   virtual void reset() = 0;
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
-  // Returns a batch for reuse of its memory.
+  // Returns a batch for reuse of its memory; its rows may have been cut (inputs/cut_rows.h).
   virtual void recycle(Batch) {}  // NOLINT(performance-unnecessary-value-param): overrides keep it.
 
   // Valid after `attach`; null if the ids are not text.
@@ -102,6 +115,24 @@ int64_t sequence_length(const BaseInput& input);
 
 // The global-batch rows that a host reads.
 std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed);
+
+// Which examples of the stream a batch holds: a function of the batch's number, so that a run whose
+// batches change their size resumes exactly.
+class BatchSizes {
+ public:
+  BatchSizes() = default;
+  // The sizes of the infeed, or the input's own.
+  BatchSizes(const BaseInput& input, const Infeed& infeed);
+
+  bool are_given() const { return are_given_; }  // Whether the infeed has sizes.
+  int64_t examples_before(int64_t batch) const;
+  // The numbers in the stream of this host's rows of a batch.
+  std::vector<int64_t> host_examples(int64_t batch) const;
+
+ private:
+  bool are_given_ = false;
+  std::vector<BatchSize> sizes_;
+};
 
 // A batch of padding with this specification.
 Batch padding_batch(const Batch& specification);

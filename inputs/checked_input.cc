@@ -46,6 +46,7 @@ void CheckedInput::attach(const Infeed& infeed) {
   specification_ = specification();
   num_sources_ = std::ssize(sources());
   position_ = 0;
+  if (!infeed.sizes.empty()) sizes_.emplace(*input_, infeed);
 }
 
 Batch CheckedInput::specification() const {
@@ -63,7 +64,9 @@ Batch CheckedInput::specification() const {
 }
 
 void CheckedInput::check(std::string_view function, const std::optional<Batch>& batch) const {
-  for (const auto& [name, expected] : batch ? specification_ : Batch()) {
+  const int64_t rows = sizes_ ? std::ssize(sizes_->host_examples(position_)) : 0;
+  for (auto [name, expected] : batch ? specification_ : Batch()) {
+    if (sizes_) expected.shape[0] = rows;
     const auto found = batch->find(name);
     if (found == batch->end())
       fail_in(*input_, function, "the batch lacks '{}' of specification()", name);

@@ -34,6 +34,7 @@ class CheckedInput final : public WrappedInput {
   void check(std::string_view function, const std::optional<Batch>& batch) const;
 
   Batch specification_;
+  std::optional<BatchSizes> sizes_;  // If the infeed has sizes.
   int64_t num_sources_ = 0, position_ = 0;
 };
 

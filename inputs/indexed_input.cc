@@ -14,9 +14,10 @@ namespace tessera {
 namespace {
 
 constexpr const char* kBatchSizeKey = "global_batch_size";
-constexpr const char* kDataKey = "data";  // Key for data of one file;
-const std::string kPartPrefix = "data/";  // of several files, followed by the file's name.
-constexpr size_t kMaxSpare = 8;           // Batches: at least the prefetch depth.
+constexpr const char* kExamplesKey = "examples";  // If sizes are given.
+constexpr const char* kDataKey = "data";          // Key for data of one file;
+const std::string kPartPrefix = "data/";          // of several files, followed by the file's name.
+constexpr size_t kMaxSpare = 8;                   // Batches: at least the prefetch depth.
 
 // Returns the files recorded in a state: one without a name, or several with names.
 std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors) {
@@ -52,12 +53,11 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
 
 }  // namespace
 
-IndexedInput::IndexedInput(const ExampleStream& stream)
-    : stream_(stream), rows_{{0, stream.global_batch_size}} {}
+IndexedInput::IndexedInput(const ExampleStream& stream) : stream_(stream) {}
 
 void IndexedInput::attach(const Infeed& infeed) {
   CHECK(!attached_, "input '{}' is attached twice", stream_.name);
-  rows_ = rows_of_host(*this, infeed);
+  sizes_ = BatchSizes(*this, infeed);
   open(infeed);
   parts_ = data_parts();
   std::vector<int64_t> sizes;
@@ -76,15 +76,12 @@ void IndexedInput::attach(const Infeed& infeed) {
   attached_ = true;
 }
 
-int64_t IndexedInput::host_rows() const {
-  if (!attached_) return stream_.global_batch_size;
-  int64_t rows = 0;
-  for (const RowRange& range : rows_) rows += range.size();
-  return rows;
+int64_t IndexedInput::host_rows(int64_t position) const {
+  return attached_ ? std::ssize(sizes_.host_examples(position)) : stream_.global_batch_size;
 }
 
 Batch IndexedInput::specification() const {
-  return token_batch_specification(host_rows(), stream_.seq_len);
+  return token_batch_specification(host_rows(0), stream_.seq_len);
 }
 
 bool IndexedInput::repeats() const {
@@ -93,22 +90,24 @@ bool IndexedInput::repeats() const {
 
 bool IndexedInput::ended(int64_t position) const {
   if (stream_.num_batches >= 0 && position >= stream_.num_batches) return true;
-  return order_ && !stream_.repeat && position * stream_.global_batch_size >= order_->size();
+  return order_ && !stream_.repeat && sizes_.examples_before(position) >= order_->size();
 }
 
 // Makes a batch. A row is the same example on any host. A batch may span two epochs.
 Batch IndexedInput::make_batch(int64_t position) {
+  const std::vector<int64_t> numbers = sizes_.host_examples(position);
+  const auto rows = std::ssize(numbers);
+  std::erase_if(free_buffers_,
+                [&](const Batch& each) { return each.begin()->second.shape[0] != rows; });
   Batch batch;
   if (free_buffers_.empty()) {
-    batch = make_token_batch(host_rows(), stream_.seq_len);
+    batch = make_token_batch(rows, stream_.seq_len);
   } else {
     batch = std::move(free_buffers_.back());
     free_buffers_.pop_back();
   }
-  int64_t row = 0;
-  for (const RowRange& range : rows_)
-    for (int64_t i = range.begin; i < range.end; ++i, ++row)
-      make_row(position * stream_.global_batch_size + i, token_row(batch, row));
+  for (int64_t row = 0; row < rows; ++row)
+    make_row(numbers[static_cast<size_t>(row)], token_row(batch, row));
   return batch;
 }
 
@@ -117,7 +116,8 @@ void IndexedInput::recycle(Batch batch) {
     const auto& [name, array] = entry;
     return std::ssize(array.bytes) == element_count(array.shape) * dtype_bytes(array.dtype);
   };
-  if (free_buffers_.size() < kMaxSpare && same_shapes(batch, specification()) &&
+  if (free_buffers_.size() < kMaxSpare &&
+      same_shapes(batch, token_batch_specification(host_rows(position_), stream_.seq_len)) &&
       std::all_of(batch.begin(), batch.end(), whole))
     free_buffers_.push_back(std::move(batch));
 }
@@ -149,8 +149,10 @@ std::optional<Batch> IndexedInput::get_next() {
 }
 
 InputState IndexedInput::state() const {
-  InputState state{position_, cursors_at(position_ * stream_.global_batch_size)};
+  const int64_t examples = sizes_.examples_before(position_);
+  InputState state{position_, cursors_at(examples)};
   state.cursors[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
+  if (sizes_.are_given()) state.cursors[kExamplesKey] = std::to_string(examples);
   if (!has_given_) state.cursors.merge(contents());
   return state;
 }
@@ -184,28 +186,35 @@ void IndexedInput::check_cursors(const std::map<std::string, std::string>& curso
         where, before.size(), parts_.size(), examples, before.size(), known, before.size());
 }
 
+// With a changed batch size, resumes at the next example.
 void IndexedInput::restore(const InputState& state) {
   CHECK(attached_, "input '{}' is used before attach", stream_.name);
   if (state.position < 0)
     fail("input '{}': the saved position {} is negative", stream_.name, state.position);
-  int64_t position = state.position;
-  int64_t examples = position * stream_.global_batch_size;
-  // With a changed batch size, resumes at the next example.
-  const auto size = state.cursors.find(kBatchSizeKey);
-  if (size != state.cursors.end()) {
-    const std::optional<int64_t> batch = parse_integer(size->second);
-    if (!batch || *batch < 1)
-      fail("input state: '{}' is '{}'; expected a positive integer", kBatchSizeKey, size->second);
-    examples = position * *batch;
-    if (examples % stream_.global_batch_size != 0)
-      fail(
-          "input '{}': {} examples were read, which is not a multiple of the batch size {}; "
-          "the run had batches of {}",
-          stream_.name, examples, stream_.global_batch_size, size->second);
-    position = examples / stream_.global_batch_size;
-  }
+  const auto saved = [&](const char* key, int64_t least) -> std::optional<int64_t> {
+    const auto found = state.cursors.find(key);
+    if (found == state.cursors.end()) return std::nullopt;
+    const std::optional<int64_t> value = parse_integer(found->second);
+    if (!value || *value < least)
+      fail("input state: '{}' is '{}'; expected a positive integer", key, found->second);
+    return value;
+  };
+  const int64_t batch = stream_.global_batch_size, before = saved(kBatchSizeKey, 1).value_or(batch);
+  const std::optional<int64_t> counted = saved(kExamplesKey, 0);
+  const int64_t examples = counted.value_or(state.position * before);
+  const int64_t now = sizes_.examples_before(state.position);
+  if (sizes_.are_given() && now != examples)
+    fail(
+        "input '{}': the run has read {} rows in {} batches; with the current sizes of batches it "
+        "would be {}. Change sizes only from a later step on",
+        stream_.name, examples, state.position, now);
+  if (!sizes_.are_given() && examples % batch != 0)
+    fail(
+        "input '{}': {} examples were read, which is not a multiple of the batch size {}; "
+        "the run had batches of {}",
+        stream_.name, examples, batch, counted ? "several sizes" : std::to_string(before));
   check_cursors(state.cursors, examples);
-  position_ = position;
+  position_ = sizes_.are_given() ? state.position : examples / batch;
 }
 
 }  // namespace tessera

@@ -53,6 +53,7 @@ class IndexedInput : public BaseInput {
   int64_t global_batch_size() const override { return stream_.global_batch_size; }
   void attach(const Infeed& infeed) override;
   Batch specification() const override;
+  bool follows_sizes() const override { return true; }
   bool repeats() const override;
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
@@ -79,6 +80,7 @@ class IndexedInput : public BaseInput {
  protected:
   explicit IndexedInput(const ExampleStream& stream);
   int64_t position() const { return position_; }
+  const BatchSizes& sizes() const { return sizes_; }  // After `attach`.
 
   virtual void open(const Infeed&) {}
   // Fills every array of the row.
@@ -90,13 +92,13 @@ class IndexedInput : public BaseInput {
   virtual std::string content_of(size_t, ContentSample&) const { return ""; }
 
  private:
-  int64_t host_rows() const;
+  int64_t host_rows(int64_t position) const;
   bool ended(int64_t position) const;
   Batch make_batch(int64_t position);
   void make_row(int64_t number, const TokenRow& row) const;
 
   ExampleStream stream_;
-  std::vector<RowRange> rows_;  // This host's rows of the global batch.
+  BatchSizes sizes_;
   std::vector<DataPart> parts_;
   std::optional<RowOrder> order_;  // Set if examples can be counted.
   std::map<std::string, std::string> contents_;

@@ -17,9 +17,9 @@ Prefetch::Prefetch(std::unique_ptr<BaseInput> input, int64_t depth)
 
 Prefetch::~Prefetch() { stop(); }
 
-void Prefetch::check_with(std::function<void(const Batch& batch, int64_t number)> check) {
-  CHECK(!thread_.joinable(), "a check is set after the first batch");
-  check_ = std::move(check);
+void Prefetch::prepare_with(std::function<void(Batch& batch, int64_t number)> prepare) {
+  CHECK(!thread_.joinable(), "this is set after the first batch");
+  prepare_ = std::move(prepare);
 }
 
 void Prefetch::start() {
@@ -45,7 +45,7 @@ Prefetch::Item Prefetch::make_item(std::vector<Batch> returned) {
   try {
     for (Batch& batch : returned) input_->recycle(std::move(batch));
     item.batch = input_->get_next();
-    if (item.batch && check_) check_(*item.batch, input_->state().position - 1);
+    if (item.batch && prepare_) prepare_(*item.batch, input_->state().position - 1);
     item.state_after = input_->state();
   } catch (...) {
     item.error = std::current_exception();

@@ -21,9 +21,9 @@ class Prefetch final : public WrappedInput {
   // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
   ~Prefetch() override;
-  // Calls `check` with each batch and its number before the batch is returned; an exception of
-  // `check` counts as one of the input. Call this before the first batch is requested.
-  void check_with(std::function<void(const Batch& batch, int64_t number)> check);
+  // Calls `prepare` with each batch and its number before the batch is returned; an exception of
+  // `prepare` counts as one of the input. Call this before the first batch is requested.
+  void prepare_with(std::function<void(Batch& batch, int64_t number)> prepare);
 
   // An exception of the input is rethrown by the call that would return the failed batch, and by
   // all later calls until `reset` or `restore`.
@@ -54,7 +54,7 @@ class Prefetch final : public WrappedInput {
   Item& wait_front(std::unique_lock<std::mutex>& lock);
 
   // The wrapped input is used only by the thread while it runs.
-  std::function<void(const Batch& batch, int64_t number)> check_;
+  std::function<void(Batch& batch, int64_t number)> prepare_;
   const size_t depth_;
   InputState returned_state_;
   double wait_seconds_ = 0.0;

@@ -40,16 +40,12 @@ RandomDraws RowRewriter::draws_of(int64_t row, const Field<int64_t>& seed, uint6
 }
 
 void RowRewriter::attach(const Infeed& infeed) {
-  rows_ = rows_of_host(*input_, infeed);
+  sizes_ = BatchSizes(*input_, infeed);
   input_->attach(infeed);
 }
 
 Batch RowRewriter::rewritten(Batch batch) {
-  std::vector<int64_t> numbers;
-  for (const RowRange& range : rows_)
-    for (int64_t i = range.begin; i < range.end; ++i)
-      numbers.push_back(position_ * global_batch_size() + i);
-  return rewritten(std::move(batch), numbers);
+  return rewritten(std::move(batch), sizes_.host_examples(position_));
 }
 
 std::optional<Batch> RowRewriter::peek() {

@@ -38,8 +38,8 @@ class RowRewriter : public WrappedInput {
   virtual Batch rewritten(Batch batch, std::span<const int64_t> numbers) = 0;
   Batch rewritten(Batch batch);
 
-  std::vector<RowRange> rows_;  // This host's rows of the global batch.
-  int64_t position_ = 0;        // Batches returned.
+  BatchSizes sizes_;
+  int64_t position_ = 0;  // Batches returned.
 };
 
 }  // namespace tessera

@@ -35,6 +35,7 @@ class WrappedInput : public BaseInput {
   }
   void attach(const Infeed& infeed) override { call("attach()", &In::attach, infeed); }
   int64_t vocab_size() const override { return call("vocab_size()", &In::vocab_size); }
+  bool follows_sizes() const override { return call("follows_sizes()", &In::follows_sizes); }
   bool repeats() const override { return call("repeats()", &In::repeats); }
   Batch specification() const override { return call("specification()", &In::specification); }
   std::optional<Batch> get_next() override { return call("get_next()", &In::get_next); }

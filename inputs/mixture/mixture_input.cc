@@ -177,7 +177,7 @@ void MixtureInput::fail_exhausted() const {
 
 // Fails on all hosts at the same batch, whichever would read the row.
 std::optional<Batch> MixtureInput::peek() {
-  const int64_t end = (position() + 1) * stream().global_batch_size;
+  const int64_t end = sizes().examples_before(position() + 1);
   const bool ended = p_.num_batches >= 0 && position() >= p_.num_batches;
   if (end_ && !ended && end > end_->row) fail_exhausted();
   return IndexedInput::peek();

@@ -191,6 +191,29 @@ std::string collectives_text(const Plan& plan) {
   return text;
 }
 
+std::string phases_text(const Plan& plan) {
+  std::string text = heading("phases; what follows is of the one with the most tokens in a step");
+  double seconds = 0.0;
+  for (const auto& [size, steps, peak, step_seconds] : plan.phases) {
+    text += fmt::format("  from step {:<8}{:>7} steps of {} rows of {} tokens, peak {}",
+                        size.start_step, steps, size.rows, size.seq_len, size_text(peak));
+    text += step_seconds ? fmt::format(", {:.4g} ms per step\n", 1e3 * *step_seconds) : "\n";
+    seconds += static_cast<double>(steps) * step_seconds.value_or(0.0);
+  }
+  text += fmt::format("  whole run: {} tokens", plan.tokens_of_run);
+  return text + (seconds > 0.0 ? fmt::format(", {:.4g} hours\n", seconds / 3600.0) : "\n");
+}
+
+std::string phase_json(const PlannedPhase& phase) {
+  const StepSize& size = phase.size;
+  JsonLine json;
+  json.add("start_step", size.start_step).add("steps", phase.steps).add("batch_size", size.rows);
+  json.add("seq_len", size.seq_len).add("tokens_per_step", size.tokens);
+  json.add("peak_bytes", phase.peak);
+  if (phase.step_seconds) json.add("step_seconds", *phase.step_seconds);
+  return json.text();
+}
+
 }  // namespace
 
 Plan make_plan(const CompiledStep& step) {
@@ -243,6 +266,9 @@ std::string plan_json(const Plan& plan) {
       .add_raw("saved_for_backward", bytes_json(plan.saved))
       .add_raw("communication", json_list(plan.totals, total_json, ",\n  "))
       .add_raw("collectives", json_list(plan.collectives, collective_json, ",\n  "));
+  if (!plan.phases.empty())
+    json.add_raw("phases", json_list(plan.phases, phase_json, ",\n  "))
+        .add("tokens_of_run", plan.tokens_of_run);
   if (plan.pipeline) json.add_raw("pipeline", pipeline_plan_json(*plan.pipeline));
   if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction, plan.devices));
   return json.text();
@@ -267,6 +293,7 @@ std::string plan_text(const Plan& plan) {
       plan.parameters, count_text(static_cast<double>(plan.parameters)), plan.devices,
       mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
       plan.launches);
+  if (!plan.phases.empty()) text += phases_text(plan);
   text += memory_text(plan);
   if (plan.pipeline) text += pipeline_plan_text(*plan.pipeline);
   text += totals_text(plan) + collectives_text(plan);

@@ -15,6 +15,7 @@
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/pipeline_text.h"
 #include "tasks/planner/prediction.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 
@@ -36,6 +37,14 @@ struct AxisTotal {
   int64_t bytes = 0;  // Sent by a device per step.
 };
 
+// A phase of task.train.phases.
+struct PlannedPhase {
+  StepSize size;
+  int64_t steps = 0;                        // How many of the run it has.
+  int64_t peak = 0;                         // Bytes of a step.
+  std::optional<double> step_seconds = {};  // With --hardware.
+};
+
 struct Plan {
   int64_t parameters = 0;
   int64_t devices = 1;
@@ -52,6 +61,8 @@ struct Plan {
   std::vector<AxisTotal> totals;               // Largest first.
   std::optional<PlannedPipeline> pipeline;     // If layers are split over stages.
   std::optional<Prediction> prediction;        // With --hardware.
+  std::vector<PlannedPhase> phases;            // If given. All else is of the main one,
+  int64_t tokens_of_run = 0;                   // but this of all.
 };
 
 // Describes the stage that needs most memory, without a prediction.

@@ -181,9 +181,10 @@ class Replay final : public BaseRun {
     if (!p().record.empty()) writer_ = std::make_unique<RecordingWriter>(p().record, own);
   }
 
+  TrainProgram& replayed() const { return session_->train_program(p().step - 1); }
+
   void make_lists() {
-    for (const StagePlan& stage :
-         session_->executor().stage_plans(session_->train_program().program()))
+    for (const StagePlan& stage : session_->executor().stage_plans(replayed().program()))
       lists_.emplace_back(stage.stage, *stage.plan);
   }
   const LaunchList& list_of(int64_t device) const {
@@ -197,7 +198,7 @@ class Replay final : public BaseRun {
                            .build = setting_.build,
                            .device = device_text_,
                            .mesh = session_->mesh().text(),
-                           .graph = graph_hash(session_->train_graph()),
+                           .graph = graph_hash(session_->train_graph(p().step - 1)),
                            .numerics = std::string(enum_name(numerics_)),
                            .trained_from = started_from_,
                            .values = p().values};
@@ -325,7 +326,7 @@ class Replay final : public BaseRun {
     constexpr std::chrono::seconds kInterval(10);  // Interval of progress lines.
     auto last = std::chrono::steady_clock::now();
     for (int64_t step = started_from_; step + 1 < p().step; ++step) {
-      session_->train_program().run(next_batch(step), step);
+      session_->train_program(step).run(next_batch(step), step);
       if (std::chrono::steady_clock::now() < last + kInterval) continue;
       last = std::chrono::steady_clock::now();
       console_.info(fmt::format("trained step {}", step + 1));
@@ -344,16 +345,16 @@ class Replay final : public BaseRun {
                                             .inputs = p().inputs});
     // Launches of observed runs are inspected.
     session_->executor().observe([](const Graph&, const Node&, const LaunchTimes&) {});
-    StepResult result = session_->train_program().run(next_batch(p().step - 1), p().step - 1);
+    StepResult result = replayed().run(next_batch(p().step - 1), p().step - 1);
     session_->executor().observe({});
     return result;
   }
 
   int find_nonfinite() {
     StepResult result;
-    const std::string found = search_.find(
-        session_->executor(), session_->mesh(), session_->train_program().program(), processes_,
-        [&] { result = session_->train_program().run(next_batch(p().step - 1), p().step - 1); });
+    const std::string found =
+        search_.find(session_->executor(), session_->mesh(), replayed().program(), processes_,
+                     [&] { result = replayed().run(next_batch(p().step - 1), p().step - 1); });
     console_.info(found.empty() ? fmt::format("all {} launches wrote finite values\n", launches())
                                 : found + "\n");
     console_.info(numbers_text({result.loss, result.grad_norm}, std::nullopt, recorded_));

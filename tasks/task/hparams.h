@@ -138,11 +138,22 @@ struct SampleHParams {
          About(top_p, {.above = 0, .max = 1}), prompts, seed)
 };
 
+// The size of the batches from a step on. What is unset is as in the input.
+struct TrainPhase {
+  static constexpr std::string_view kName = "TrainPhase";
+  int64_t start_step = 0;
+  std::optional<int64_t> batch_size;  // Rows of the global batch.
+  std::optional<int64_t> seq_len;     // Tokens of a row: a divisor of the input's.
+  FIELDS(About(start_step, {.min = 0, .max = 1e10}), About(batch_size, kSize),
+         About(seq_len, kSize))
+};
+
 // The number of steps, and the intervals of saving, evaluation and logging.
 struct TrainHParams {
   static constexpr std::string_view kName = "Train";
   int64_t num_train_steps = 10000;
   int64_t seed = 1234;
+  std::vector<TrainPhase> phases;  // Empty: all batches are as in the input.
   int64_t num_microbatches = 1;
   // How they go through the stages of the mesh, if layers are split over those; unset: 1F1B.
   Template<PipelineSchedule> pipeline_schedule;
@@ -173,6 +184,7 @@ struct TrainHParams {
   EarlyStopping early_stopping;
   SampleHParams sample;
   FIELDS(About(num_train_steps, kNotNegative), About(seed, "of initial weights and dropout"),
+         phases,
          About(num_microbatches, "gradient accumulation within a step", {.min = 1, .max = 16384}),
          pipeline_schedule, About(layers_per_piece, kSize),
          About(remat_policy, "what the backward pass finds saved: a policy of Pax, or names"),

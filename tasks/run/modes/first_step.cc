@@ -13,6 +13,7 @@
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/train/loop_state.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 
@@ -22,8 +23,10 @@ class FirstStep::TrainedModel final : public ModelSession {
   explicit TrainedModel(const RunContext& context)
       : ModelSession(context.config, Purpose::kRunning, context.devices, context.setting.devices,
                      context.processes) {
-    const Graph graph = task_->train_graph(
-        {mesh_, rules_, global_specification(*make_input(context.config.input))});
+    const std::unique_ptr<BaseInput> input = make_input(context.config.input);
+    const StepSizes sizes(train().phases, *input);
+    const Graph graph =
+        task_->train_graph({mesh_, rules_, global_specification(*input, sizes.main())});
     computation_ = Computation(graph).record();
     add_program(graph);
     executor_.allocate();

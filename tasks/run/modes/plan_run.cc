@@ -36,10 +36,7 @@ class PlanRun final : public BaseRun {
 
   int run() override {
     warn_of_layouts(session_, console_);
-    const CompiledStep step = session_.compiled_step();
-    Plan plan = make_plan(step);
-    if (options_.hardware)
-      plan.prediction = predict(step, *options_.hardware, session_.train().num_train_steps);
+    const Plan plan = session_.plan(options_.hardware);
     console_.info(output_.text(plan));
     if (!writes_) return 0;
     if (const std::string note = output_.write_files(plan); !note.empty())

@@ -136,6 +136,10 @@ class RefitRun final : public BaseRun {
       planned.communication = trace->overlaps ? Communication::kOverlapped : Communication::kInline;
     }
     const Session session(context.config, planned, context.devices, context.processes);
+    if (session.sizes().are_given())
+      fail(
+          "--trace is compared with a step of one size; give --set task.train.phases=[], and the "
+          "input the sizes of the phase that was traced");
     const CompiledStep step = session.compiled_step();
     mesh_ = step.mesh.text();
     result_ = refit(options.hardware, step,

@@ -13,6 +13,7 @@
 #include "tasks/task/base_task.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/model_pipeline.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 namespace {
@@ -39,7 +40,9 @@ Graph traced_step(const ExperimentConfig& config, const std::string& mesh_text) 
   Mesh mesh = mesh_of_text(mesh_text);
   if (const auto pipeline = model_pipeline(task->train(), task->model().parameters(), rules, mesh))
     mesh = with_pieces(std::move(mesh), *pipeline);
-  return task->train_graph({mesh, rules, global_specification(*make_input(config.input))});
+  const std::unique_ptr<BaseInput> input = make_input(config.input);
+  const StepSizes sizes(task->train().phases, *input);
+  return task->train_graph({mesh, rules, global_specification(*input, sizes.main())});
 }
 
 // The first difference in what this code computes; nullopt: none.

@@ -61,32 +61,40 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
   processes_.barrier("compiling the step");
 }
 
-// The rows of a global batch that this process's devices hold.
-Infeed Session::infeed(int64_t global_batch_size, const SessionOptions& options) const {
+// The rows of a global batch that this process's devices hold; none for a plan.
+std::vector<RowRange> Session::rows_of_process(int64_t batch, const SessionOptions& options) const {
+  const Type type =
+      apply_rules(rules_.activations, mesh_, make_type(DType::kI32, {{"batch", batch, {}}}));
+  if (const auto problem = type_problem(type, mesh_)) fail("global_batch_size: {}", *problem);
+  if (!options.allocates) return {};
+  return rows_of(type, mesh_, processes_.rank() * options.devices, options.devices);
+}
+
+Infeed Session::infeed(const StepSizes& sizes, const SessionOptions& options) const {
   Infeed infeed{.infeed_host_index = processes_.rank(),
                 .num_infeed_hosts = processes_.size(),
                 .run_directory = directory_of_inputs(options),
                 // Only process 0 may create a corpus snapshot.
                 .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
-  const Type batch = apply_rules(rules_.activations, mesh_,
-                                 make_type(DType::kI32, {{"batch", global_batch_size, {}}}));
-  if (const auto problem = type_problem(batch, mesh_)) fail("global_batch_size: {}", *problem);
-  if (options.allocates) {
-    const int64_t first = processes_.rank() * options.devices;
-    infeed.rows = rows_of(batch, mesh_, first, options.devices);
+  for (const StepSize& size : sizes.phases()) {
+    const ErrorContext where(size.where);
+    if (options.allocates && size.tokens > kMostBatchTokens)
+      fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", size.rows,
+           size.seq_len, kMostBatchTokens);
+    std::vector<RowRange> rows = rows_of_process(size.input_rows, options);
+    if (infeed.rows.empty()) infeed.rows = rows;
+    if (sizes.change_rows())
+      infeed.sizes.push_back({size.start_step, size.input_rows, std::move(rows)});
   }
   return infeed;
 }
 
 OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std::string& where,
-                                const SessionOptions& options) {
+                                const SessionOptions& options,
+                                const std::vector<TrainPhase>& phases) {
   const ErrorContext context(where);
   std::unique_ptr<BaseInput> input = make_input(input_tpl);
-  const int64_t batch = input->global_batch_size(), length = sequence_length(*input);
-  if (options.allocates && length > kMostBatchTokens / batch)
-    fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", batch,
-         length, kMostBatchTokens);
-  const Infeed rows = infeed(batch, options);
+  const Infeed rows = infeed(StepSizes(phases, *input), options);
   if (options.allocates) input->attach(rows);  // A plan needs no data.
   return {std::move(input), rows.rows, options.allocates};
 }
@@ -94,8 +102,9 @@ OpenedInput Session::open_input(const Template<BaseInput>& input_tpl, const std:
 void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& options) {
   // Process 0 opens its training input first: it may create a snapshot that the others read.
   if (!processes_.is_first()) processes_.barrier("opening the inputs");
-  input_ = std::make_unique<Prefetch>(open_input(config.input, "input", options).input,
-                                      train().prefetch_batches);
+  input_ = std::make_unique<Prefetch>(
+      open_input(config.input, "input", options, train().phases).input, train().prefetch_batches);
+  sizes_.emplace(train().phases, *input_);
   evaluation_ = std::make_unique<Evaluation>(
       config, train(), [&](const Template<BaseInput>& input_tpl, const std::string& where) {
         return open_input(input_tpl, where, options);
@@ -122,29 +131,38 @@ void Session::compare_data() const {
     compare(dataset.input(), "eval_inputs." + dataset.name());
 }
 
-void Session::compile(const ExperimentConfig& config, const SessionOptions& options) {
-  TraceSetting setting{mesh_, rules_, global_specification(*input_)};
-  std::optional<int> train_number;
-  if (options.trains) {
-    std::optional<InspectScope> inspecting;
-    if (options.inspects) inspecting.emplace();
-    train_graph_ = graph_of(*task_, "train_graph()", names::kLoss,
-                            [&] { return task_->train_graph(setting); });
-    check_rules(rules_, train_graph_);
-    input_->check_with([bounds = lookup_bounds(train_graph_), name = input_->name()](
-                           const Batch& batch, int64_t number) {
-      check_batch(batch, bounds, fmt::format("input '{}', batch {}", name, number));
-    });
-    check_remat_names(parse_remat_policy(train().remat_policy), train_graph_);
+// One for each size of the batches.
+void Session::add_train_programs(const SessionOptions& options) {
+  std::optional<InspectScope> inspecting;
+  if (options.inspects) inspecting.emplace();
+  for (const StepSize& size : sizes_->phases()) {
+    if (size.program < steps_.size()) continue;
+    const ErrorContext where(size.where);
+    const TraceSetting setting{mesh_, rules_, global_specification(*input_, size)};
+    Step step{.graph = graph_of(*task_, "train_graph()", names::kLoss,
+                                [&] { return task_->train_graph(setting); })};
+    check_rules(rules_, step.graph);
+    check_remat_names(parse_remat_policy(train().remat_policy), step.graph);
     CompileOptions compile;
-    compile.on_stage = options.on_stage;
+    if (size.program == sizes_->main().program) compile.on_stage = options.on_stage;
     compile.communication = options.communication;
     compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
-    train_number = add_program(train_graph_, compile);
+    step.program = add_program(step.graph, compile);
+    steps_.push_back(std::move(step));
   }
+  input_->prepare_with([bounds = lookup_bounds(train_graph()), name = input_->name(),
+                        sizes = *sizes_](Batch& batch, int64_t number) {
+    check_batch(batch, bounds, fmt::format("input '{}', batch {}", name, number));
+    sizes.cut(batch, sizes.at(number));
+  });
+}
+
+void Session::compile(const ExperimentConfig& config, const SessionOptions& options) {
+  if (options.trains) add_train_programs(options);
   evaluation_->compile(*this, config, directory_of_inputs(options),
                        [&](Graph graph) { return add_program(std::move(graph)); });
   if (options.allocates) {
+    TraceSetting setting{mesh_, rules_, {}};
     setting.batch = copies_of_one_example(setting, *input_);
     check_vocabulary(graph_of(*task_, "logits_graph()", names::kLogits,
                               [&] { return task_->logits_graph(setting, eval_weights()); }));
@@ -152,21 +170,45 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
   if (train().sample.length > 0 && options.trains && options.allocates)
     samples_ = std::make_unique<TrainingSamples>(*this, *input_);
 
-  if (options.allocates) executor_.allocate();
-  if (train_number) train_ = std::make_unique<TrainProgram>(executor_, *train_number, *task_);
+  if (options.allocates) {
+    const auto peak = [&](const StepSize& size) { return compiled_step(size).largest().use.peak; };
+    const ErrorContext where(
+        steps_.size() < 2 ? "" : std::ranges::max_element(sizes_->phases(), {}, peak)->where);
+    executor_.allocate();
+  }
+  for (Step& step : steps_)
+    step.train = std::make_unique<TrainProgram>(executor_, step.program, *task_);
   evaluation_->begin(executor_);
   if (samples_) samples_->begin();
 }
 
-CompiledStep Session::compiled_step() const {
-  return {.stages = executor_.stage_plans(train_->program()),
+CompiledStep Session::compiled_step(const StepSize& size) const {
+  if (size.tokens == 0) fail("input '{}': its batches have no array 'ids'", input_->name());
+  const Step& step = steps_[size.program];
+  return {.stages = executor_.stage_plans(step.program),
           .mesh = mesh_,
-          .tokens = tokens_per_step(),
-          .traced = &train_graph_,
+          .tokens = size.tokens,
+          .traced = &step.graph,
           .parameters = task_->model().parameters().elements(),
           .arena_bytes = executor_.arena_bytes(),
-          .saved = executor_.saved_values(train_->program()),
+          .saved = executor_.saved_values(step.program),
           .pipeline = pipeline_};
+}
+
+Plan Session::plan(const std::optional<Hardware>& hardware) const {
+  const int64_t steps = train().num_train_steps;
+  const CompiledStep main = compiled_step();
+  Plan plan = make_plan(main);
+  if (hardware) plan.prediction = predict(main, *hardware);
+  if (hardware && !sizes_->are_given()) plan.prediction->num_train_steps = steps;
+  if (!sizes_->are_given()) return plan;
+  plan.tokens_of_run = sizes_->tokens_before(steps);
+  for (const StepSize& size : sizes_->phases()) {
+    const CompiledStep step = compiled_step(size);
+    plan.phases.push_back({size, size.steps_before(steps), step.largest().use.peak});
+    if (hardware) plan.phases.back().step_seconds = predict(step, *hardware).step_seconds;
+  }
+  return plan;
 }
 
 void Session::check_vocabulary(const Graph& logits_graph) const {
@@ -185,19 +227,9 @@ void Session::check_vocabulary(const Graph& logits_graph) const {
     check(dataset.input(), "eval_inputs." + dataset.name());
 }
 
-int64_t Session::tokens_per_step() const {
-  const Batch batch = global_specification(*input_);
-  const auto ids = batch.find("ids");
-  if (ids == batch.end()) fail("input '{}': its batches have no array 'ids'", input_->name());
-  int64_t tokens = 1;
-  for (const int64_t size : ids->second.shape) tokens *= size;
-  return tokens;
-}
-
 void Session::write_plan(const std::filesystem::path& run_directory) {
-  const CompiledStep step = compiled_step();
-  write_plan_files(run_directory, make_plan(step));
-  const StepDigest program = step_digest(step.largest());
+  write_plan_files(run_directory, plan());
+  const StepDigest program = step_digest(compiled_step().largest());
   write_file_atomically(run_directory / "program.json", program_json(program) + "\n");
   if (const std::string choices = device_.share_choices(""); !choices.empty())
     write_file_atomically(run_directory / kKernelChoicesFile, choices);
@@ -224,7 +256,7 @@ void introduce_run(const std::string& title, const Session& session, const std::
   if (!note.empty()) console.info(note);
   for (const std::string& remark : session.input().remarks()) console.info("note: " + remark);
   console.info(weight_table(session.task().model().parameters()));
-  console.info(plan_summary(make_plan(session.compiled_step())));
+  console.info(plan_summary(session.plan()));
   warn_of_layouts(session, console);
 }
 
@@ -276,14 +308,14 @@ void StepRunner::start(Batch batch, int64_t step, double input_wait) {
     session_.executor().observe(trace_.observer());
   }
   if (under_way() == 0) sent_before_ = session_.bytes_sent();
-  session_.train_program().start(batch, step);
+  session_.train_program(step).start(batch, step);
   started_.push_back({step, std::move(batch)});
   input_wait_ += input_wait;
   ++taken_;
 }
 
 FinishedStep StepRunner::finish() {
-  FinishedStep finished{.result = session_.train_program().finish(),
+  FinishedStep finished{.result = session_.train_program(started_.front().step).finish(),
                         .input_wait = std::exchange(input_wait_, 0.0)};
   const Clock::time_point now = Clock::now();
   finished.seconds = std::chrono::duration<double>(now - std::exchange(last_end_, now)).count();
@@ -323,10 +355,10 @@ void StepRunner::look_for_nonfinite(const Started& started, FinishedStep* finish
     session_.executor().write_state(fmt::format("learner/{}", name),
                                     std::as_bytes(std::span(&before, 1)));
   }
+  TrainProgram& program = session_.train_program(started.step);
   const std::string found =
-      search_.find(session_.executor(), session_.mesh(), session_.train_program().program(),
-                   session_.processes(),
-                   [&] { result = session_.train_program().run(started.batch, started.step); });
+      search_.find(session_.executor(), session_.mesh(), program.program(), session_.processes(),
+                   [&] { result = program.run(started.batch, started.step); });
   finished->nonfinite =
       found.empty()
           ? fmt::format(

@@ -22,6 +22,7 @@
 #include "inputs/prefetch.h"
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/hardware/hardware.h"
+#include "tasks/planner/plan.h"
 #include "tasks/run/decode/training_samples.h"
 #include "tasks/run/eval/evaluation.h"
 #include "tasks/run/log/console.h"
@@ -30,6 +31,7 @@
 #include "tasks/run/session/model_session.h"
 #include "tasks/run/session/step_programs.h"
 #include "tasks/task/config/experiment.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 
@@ -55,15 +57,20 @@ class Session : public ModelSession {
 
   Prefetch& input() { return *input_; }
   const Prefetch& input() const { return *input_; }
-  // Tokens of a global batch.
-  int64_t tokens_per_step() const;
+  const StepSizes& sizes() const { return *sizes_; }
 
-  // The training step, for the planner; valid as long as the session.
-  CompiledStep compiled_step() const;
+  // The training step of a phase, for the planner; valid as long as the session.
+  CompiledStep compiled_step(const StepSize& size) const;
+  CompiledStep compiled_step() const { return compiled_step(sizes_->main()); }
+  // The plan of the main phase, with the others; with a hardware file, also predictions.
+  Plan plan(const std::optional<Hardware>& hardware = {}) const;
   // Writes plan.txt, plan.json, program.json and the choices of kernels.
   void write_plan(const std::filesystem::path& run_directory);
-  const Graph& train_graph() const { return train_graph_; }  // The traced graph.
-  TrainProgram& train_program() { return *train_; }
+  // The traced graph and the program of a step, counted from 0; of the main phase.
+  const Graph& train_graph(int64_t step) const { return steps_[sizes_->at(step).program].graph; }
+  TrainProgram& train_program(int64_t step) { return *steps_[sizes_->at(step).program].train; }
+  const Graph& train_graph() const { return train_graph(sizes_->main().start_step); }
+  TrainProgram& train_program() { return train_program(sizes_->main().start_step); }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
   const Evaluation& evaluation() const { return *evaluation_; }
@@ -71,16 +78,23 @@ class Session : public ModelSession {
  private:
   void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
   void compare_data() const;
-  Infeed infeed(int64_t global_batch_size, const SessionOptions& options) const;
+  std::vector<RowRange> rows_of_process(int64_t batch, const SessionOptions& options) const;
+  Infeed infeed(const StepSizes& sizes, const SessionOptions& options) const;
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
-                         const SessionOptions& options);
+                         const SessionOptions& options, const std::vector<TrainPhase>& phases = {});
+  void add_train_programs(const SessionOptions& options);
   void compile(const ExperimentConfig& config, const SessionOptions& options);
   void check_vocabulary(const Graph& logits_graph) const;
 
+  struct Step {
+    Graph graph;
+    int program = 0;
+    std::unique_ptr<TrainProgram> train;
+  };
   std::unique_ptr<Prefetch> input_;
+  std::optional<StepSizes> sizes_;
   std::unique_ptr<Evaluation> evaluation_;
-  Graph train_graph_;
-  std::unique_ptr<TrainProgram> train_;
+  std::vector<Step> steps_;  // By StepSize::program; empty if the session does not train.
   std::unique_ptr<TrainingSamples> samples_;
 };
 

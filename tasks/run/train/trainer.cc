@@ -63,8 +63,8 @@ class Trainer final : public BaseRun {
                   .inspects = options.inspect_interval_steps > 0,
                   .launch_costs = options.launch_costs},
                  search_.in_order(), processes_),
-        throughput_(session_.tokens_per_step(), model_flops(session_.train_graph()), device_,
-                    devices_at_once(setting_, processes_)),
+        phase_(&session_.sizes().at(0)),
+        throughput_(throughput_of(0)),
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams()),
         console_(console_mode(setting_, processes_)),
@@ -144,6 +144,11 @@ class Trainer final : public BaseRun {
     // Imported weights have no input position: the input starts at its beginning.
     if (state.input.position > 0 || !state.input.cursors.empty())
       session_.input().restore(state.input);
+    if (session_.sizes().are_given() && session_.input().state().position != info.step)
+      fail(
+          "task.train.phases: the run had another global_batch_size before step {}; phases need "
+          "the size that it began with",
+          info.step);
     corrupt_records_.restore(state.input);
     session_.evaluation().restore(state.evals);
     step_ = saved_step_ = info.step;
@@ -308,9 +313,25 @@ class Trainer final : public BaseRun {
     return true;
   }
 
+  Throughput throughput_of(int64_t step) const {
+    return {session_.sizes().at(step).tokens, model_flops(session_.train_graph(step)), device_,
+            devices_at_once(setting_, processes_)};
+  }
+
+  // Steps of different phases are not under way together.
+  void enter_phase() {
+    const StepSize& phase = session_.sizes().at(started());
+    if (&phase == phase_) return;
+    finish_steps(0);
+    phase_ = &phase;
+    throughput_ = throughput_of(started());
+    console_.info(fmt::format("step {}: {}", started() + 1, phase.where));
+  }
+
   // Starts the next step, unless there is a stop signal, which it returns. If starting fails,
   // earlier steps are finished first: one may be the cause; if not, their results are reported.
   int start_step(const StopSignal& stop) try {
+    enter_phase();
     runner_.begin_step();
     const Outlook outlook = agreed_outlook(stop);
     if (outlook.signal != 0) return outlook.signal;
@@ -320,7 +341,10 @@ class Trainer final : public BaseRun {
           "of the input, or train for fewer steps",
           started(), p().num_train_steps);
     std::optional<Batch> batch = session_.input().get_next();
-    if (!batch) batch = padding_batch(session_.input().specification());
+    if (!batch) {
+      batch = padding_batch(session_.input().specification());
+      session_.sizes().cut(*batch, *phase_);
+    }
     runner_.start(std::move(*batch), started(), session_.input().take_wait_seconds());
     return 0;
   } catch (...) {
@@ -349,7 +373,7 @@ class Trainer final : public BaseRun {
                    .learning_rate = result.learning_rate,
                    .rule_rates = result.rule_rates,
                    .grad_norm = result.grad_norm,
-                   .tokens = step_ * session_.tokens_per_step(),
+                   .tokens = session_.sizes().tokens_before(step_),
                    .tokens_per_sec = throughput_.tokens_per_second(),
                    .step_time = throughput_.step_seconds(),
                    .mfu = throughput_.mfu(),
@@ -447,6 +471,7 @@ class Trainer final : public BaseRun {
   std::unique_ptr<RunGuard> guard_;
   NonfiniteSearch search_;  // The session runs on its devices.
   Session session_;
+  const StepSize* phase_;  // The phase of the last step that was started.
   Throughput throughput_;
   EarlyStopper early_stopper_;
   RunHealth health_;

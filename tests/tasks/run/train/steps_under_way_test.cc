@@ -57,6 +57,13 @@ TEST_CASE("a device that works beside the host gives the same log") {
   require_same_log(config, "done");
 }
 
+TEST_CASE("a device that works beside the host gives the same log over phases") {
+  ExperimentConfig config = tiny_config(6);
+  task_of(config).train.phases = {
+      {.batch_size = 4}, {.start_step = 2}, {.start_step = 5, .seq_len = 8}};
+  require_same_log(config, "done");
+}
+
 TEST_CASE("the steps before the end of the input, or before a failure, are in the log") {
   ExperimentConfig ended = tiny_config(9);
   ended.input.as<SyntheticInput::HParams>().num_batches = 5;
