@@ -27,6 +27,8 @@ struct Features {
   std::map<std::string, Tensor, std::less<>> tensors;
   Mode mode = Mode::kTrain;
   Tensor step;  // i32 scalar, seeds dropout; may be invalid if nothing is random.
+  // Labels are drawn from what the model predicts (BaseModel::draws_labels).
+  bool draws_labels = false;
 
   const Tensor& get(std::string_view name) const;  // Error if absent, with the names present.
   Tensor find(std::string_view name) const;        // Invalid if absent.

@@ -107,7 +107,7 @@ class Leaves {
   }
 
   FeatureTypes own_types() const {
-    FeatureTypes result{{}, features_.mode, features_.step.valid()};
+    FeatureTypes result = types_of(features_);
     for (size_t i = 0; i < stacked_.size(); ++i) {
       Type type = slice_type(stacked_[i].type());
       type.axes.erase(type.axes.begin());
@@ -118,7 +118,8 @@ class Leaves {
 
   // The features of this device's leaf, from the body's slices of stacked().
   Features own(const std::vector<Tensor>& slices) const {
-    Features leaf{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
+    Features leaf{.mode = features_.mode, .draws_labels = features_.draws_labels};
+    if (features_.step) leaf.step = imported(features_.step);
     for (size_t i = 0; i < slices.size(); ++i) leaf.tensors[names_[i]] = own_leaf(slices[i]);
     return leaf;
   }

@@ -75,7 +75,8 @@ class MicrobatchFeatures {
   const std::vector<Tensor>& stacked() const { return stacked_; }
   // The features inside the body, from its slices of stacked().
   Features inside(const std::vector<Tensor>& slices) const {
-    Features microbatch{{}, features_.mode, features_.step ? imported(features_.step) : Tensor()};
+    Features microbatch{.mode = features_.mode, .draws_labels = features_.draws_labels};
+    if (features_.step) microbatch.step = imported(features_.step);
     for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[names_[i]] = slices[i];
     return microbatch;
   }

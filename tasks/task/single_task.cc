@@ -148,6 +148,11 @@ SingleTask::SingleTask(const HParams& p)
     : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
   check(p.decode);
   learner_.check(model_->parameters());
+  if (learner_.multi_optimizer().reads_drawn_gradient() && !model_->draws_labels())
+    fail(
+        "SophiaG needs the gradient of labels drawn from the model's predictions, which {} does "
+        "not give (BaseModel::draws_labels); LanguageModel does",
+        p.model.name());
 }
 
 Graph SingleTask::train_graph(const TraceSetting& setting) const {
@@ -173,13 +178,23 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const int64_t microbatches = p_.train.num_microbatches;
   if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways)
     check_leaves(features, microbatches);
-  const Differentiated step =
-      is_mesh_invariant(p_)
-          ? differentiate_leaves(*model_, parameters, trained, features)
-          : differentiate(*model_, parameters, trained, features, microbatches, loop);
+  const auto differentiated = [&](const Features& batch) {
+    return is_mesh_invariant(p_)
+               ? differentiate_leaves(*model_, parameters, trained, batch)
+               : differentiate(*model_, parameters, trained, batch, microbatches, loop);
+  };
+  const Differentiated step = differentiated(features);
+  DrawnGradients drawn;
+  if (setting.renews && learner_.multi_optimizer().reads_drawn_gradient()) {
+    if (loop == MicrobatchLoop::kAlways)
+      fail("SophiaG reads a second gradient in some steps, which a pipeline does not compute");
+    features.draws_labels = true;
+    const Differentiated again = differentiated(features);
+    drawn = {again.gradients, replicated(again.output.loss.weight)};
+  }
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
-                                             step.output.metrics, learning_rates);
+                                             step.output.metrics, learning_rates, drawn);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   output(std::string(names::kGradNorm), report.grad_norm);
