@@ -29,6 +29,8 @@ struct Features {
   Tensor step;  // i32 scalar, seeds dropout; may be invalid if nothing is random.
   // What training optimises: metrics and their factors. Null or empty: the model's loss.
   const std::map<std::string, double>* losses = nullptr;
+  // Labels are drawn from what the model predicts (BaseModel::draws_labels).
+  bool draws_labels = false;
 
   const Tensor& get(std::string_view name) const;  // Error if absent, with the names present.
   Tensor find(std::string_view name) const;        // Invalid if absent.

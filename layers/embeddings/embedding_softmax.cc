@@ -14,6 +14,7 @@
 #include "core/ops/gather.h"
 #include "core/ops/generator.h"
 #include "core/ops/layout.h"
+#include "core/ops/order.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
@@ -117,6 +118,17 @@ Tensor log_softmax(const Tensor& logits) {
   return shifted - log(reduced(reduce_sum(exp(shifted), "vocab")));
 }
 
+// The number of running sums of probabilities that are at most `uniform`.
+Tensor drawn_labels(const Tensor& logits, const Tensor& uniform) {
+  const Tensor scores = whole_along(logits, "vocab");
+  const Tensor sums = cumulative_sum(exp(log_softmax(scores)), "vocab");
+  const Tensor is_before = less_equal(sums, uniform);
+  const Tensor one = constant(1.0, DType::kF32), none = constant(0.0, DType::kF32);
+  const Tensor count = reduce_sum(where(is_before, one, none), "vocab");
+  const auto last = static_cast<double>(scores.size("vocab") - 1);  // The sums may end below 1.
+  return cast(minimum(count, constant(last, DType::kF32)), DType::kI32);
+}
+
 }  // namespace
 
 Embedding::Embedding(const HParams& p)
@@ -198,6 +210,21 @@ CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
     const CrossEntropy each = label_loss(project(weights, chunk[0]), chunk[1]);
     return {each.loss, each.log_likelihood, each.correct};
   });
+  return {terms[0], terms[1], terms[2]};
+}
+
+CrossEntropy BaseSoftmax::drawn_loss(Tensor x, Tensor uniform) const {
+  const LayerScope scope(*this);
+  x = multiplied(place(x));
+  const Projection weights = projection();
+  const Tensors terms =
+      in_chunks(chunk_size(x), {x, uniform}, [&](const Tensors& chunk) -> Tensors {
+        const Tensor logits = project(weights, chunk[0]);
+        const Tensor labels = drawn_labels(capped(stop_gradient(logits), DType::kF32), chunk[1]);
+        const CrossEntropy each =
+            cross_entropy(logits, labels, "vocab", {.soft_cap = options_.soft_cap});
+        return {each.loss, each.log_likelihood, each.correct};
+      });
   return {terms[0], terms[1], terms[2]};
 }
 

@@ -62,6 +62,9 @@ class BaseSoftmax : public Layer {
   Tensor logits(Tensor x) const;
   // Returns the loss against labels i32[…], with smoothing and z-loss.
   CrossEntropy loss(Tensor x, Tensor labels) const;
+  // Returns the cross-entropy of labels that are drawn from the predictions: where `uniform`
+  // f32[…], from 0 to 1, is among the running sums of probabilities.
+  CrossEntropy drawn_loss(Tensor x, Tensor uniform) const;
   // Also returns the divergence from what `teacher` predicts of its own `taught` ["… embed"], the
   // logits of both divided by `temperature`.
   DistilledLoss distilled_loss(Tensor x, Tensor labels, const BaseSoftmax& teacher, Tensor taught,

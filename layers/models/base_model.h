@@ -41,6 +41,9 @@ class BaseModel : public LayerOf<ModelOutput(const Features& features)> {
   // (i32["batch"]) in each row of `ids`, which continue the tokens in the FpropScope's cache. Error
   // if the model cannot decode token by token.
   Tensor next_logits(const Features& features) const;
+  // Whether fprop heeds Features::draws_labels: the loss is then the cross-entropy of labels that
+  // it draws, whose squared gradient estimates the curvature (Gauss-Newton-Bartlett).
+  virtual bool draws_labels() const { return false; }
   // Returns the first token that the decoder reads while decoding; none without an encoder.
   virtual std::optional<int32_t> decoder_start_id() const { return std::nullopt; }
 

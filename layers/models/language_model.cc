@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/generator.h"
+#include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "layers/fprop_scope.h"
 
@@ -28,6 +28,12 @@ LanguageModel::LanguageModel(const HParams& p)
 }
 
 ModelOutput LanguageModel::fprop(const Features& features) const {
+  if (features.draws_labels) {
+    const Tensor uniform =
+        random_uniform(features.get("labels").type().axes, Operand(features.step));
+    return weighted_output(lm_->softmax().drawn_loss(lm_->scored(features), uniform),
+                           features.find("weights"));
+  }
   if (teacher_ && features.mode == Mode::kTrain) return taught(features);
   return weighted_output(lm_->loss(features), features.find("weights"));
 }

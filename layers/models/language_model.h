@@ -31,6 +31,7 @@ class LanguageModel final : public BaseModel {
   };
   explicit LanguageModel(const HParams& p);
   std::optional<int32_t> decoder_start_id() const override { return lm_->decoder_start_id(); }
+  bool draws_labels() const override { return true; }
 
  private:
   ModelOutput fprop(const Features& features) const override;

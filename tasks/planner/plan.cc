@@ -204,6 +204,20 @@ std::string phases_text(const Plan& plan) {
   return text + (seconds > 0.0 ? fmt::format(", {:.4g} hours\n", seconds / 3600.0) : "\n");
 }
 
+std::string renewal_text(const PlannedRenewal& renewal) {
+  std::string text = fmt::format("  every {} steps optimizers renew state: peak {}",
+                                 renewal.interval, size_text(renewal.peak));
+  if (renewal.step_seconds) text += fmt::format(", {:.4g} ms", 1e3 * *renewal.step_seconds);
+  return text + "\n";
+}
+
+std::string renewal_json(const PlannedRenewal& renewal) {
+  JsonLine json;
+  json.add("interval", renewal.interval).add("peak_bytes", renewal.peak);
+  if (renewal.step_seconds) json.add("step_seconds", *renewal.step_seconds);
+  return json.text();
+}
+
 std::string phase_json(const PlannedPhase& phase) {
   const StepSize& size = phase.size;
   JsonLine json;
@@ -269,6 +283,7 @@ std::string plan_json(const Plan& plan) {
   if (!plan.phases.empty())
     json.add_raw("phases", json_list(plan.phases, phase_json, ",\n  "))
         .add("tokens_of_run", plan.tokens_of_run);
+  if (plan.renewal) json.add_raw("renewal", renewal_json(*plan.renewal));
   if (plan.pipeline) json.add_raw("pipeline", pipeline_plan_json(*plan.pipeline));
   if (plan.prediction) json.add_raw("prediction", prediction_json(*plan.prediction, plan.devices));
   return json.text();
@@ -293,6 +308,7 @@ std::string plan_text(const Plan& plan) {
       plan.parameters, count_text(static_cast<double>(plan.parameters)), plan.devices,
       mesh_text(plan.mesh), plan.tokens_per_step, plan.flops_per_step, plan.flops_per_device,
       plan.launches);
+  if (plan.renewal) text += renewal_text(*plan.renewal);
   if (!plan.phases.empty()) text += phases_text(plan);
   text += memory_text(plan);
   if (plan.pipeline) text += pipeline_plan_text(*plan.pipeline);

@@ -45,6 +45,13 @@ struct PlannedPhase {
   std::optional<double> step_seconds = {};  // With --hardware.
 };
 
+// The steps in which optimizers renew a part of their state (BaseOptimizer::interval).
+struct PlannedRenewal {
+  int64_t interval = 1;
+  int64_t peak = 0;                         // Bytes of such a step of the main phase.
+  std::optional<double> step_seconds = {};  // With --hardware.
+};
+
 struct Plan {
   int64_t parameters = 0;
   int64_t devices = 1;
@@ -63,6 +70,7 @@ struct Plan {
   std::optional<Prediction> prediction;        // With --hardware.
   std::vector<PlannedPhase> phases;            // If given. All else is of the main one,
   int64_t tokens_of_run = 0;                   // but this of all.
+  std::optional<PlannedRenewal> renewal;       // If there are such steps. All else is without.
 };
 
 // Describes the stage that needs most memory, without a prediction.

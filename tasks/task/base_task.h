@@ -23,6 +23,8 @@ struct TraceSetting {
   AxisRules rules;
   Batch batch;  // The input's specification; it becomes the graph inputs "batch/ids", …
   bool scores_tokens = false;  // Only eval_graph: also output the score of each label.
+  // Only train_graph: optimizers renew what they renew at intervals (BaseOptimizer::interval).
+  bool renews = false;
 };
 
 // What tracing a decode graph needs to know. Programs that share a cache (prefill, step) differ

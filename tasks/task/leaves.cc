@@ -107,7 +107,7 @@ class Leaves {
   }
 
   FeatureTypes own_types() const {
-    FeatureTypes result{{}, features_.mode, features_.step.valid()};
+    FeatureTypes result = types_of(features_);
     for (size_t i = 0; i < stacked_.size(); ++i) {
       Type type = slice_type(stacked_[i].type());
       type.axes.erase(type.axes.begin());
@@ -118,8 +118,9 @@ class Leaves {
 
   // The features of this device's leaf, from the body's slices of stacked().
   Features own(const std::vector<Tensor>& slices) const {
-    Features leaf{
-        {}, features_.mode, features_.step ? imported(features_.step) : Tensor(), features_.losses};
+    Features leaf = features_;
+    leaf.tensors.clear();
+    if (leaf.step) leaf.step = imported(leaf.step);
     for (size_t i = 0; i < slices.size(); ++i) leaf.tensors[names_[i]] = own_leaf(slices[i]);
     return leaf;
   }

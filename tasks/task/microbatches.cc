@@ -75,8 +75,9 @@ class MicrobatchFeatures {
   const std::vector<Tensor>& stacked() const { return stacked_; }
   // The features inside the body, from its slices of stacked().
   Features inside(const std::vector<Tensor>& slices) const {
-    Features microbatch{
-        {}, features_.mode, features_.step ? imported(features_.step) : Tensor(), features_.losses};
+    Features microbatch = features_;
+    microbatch.tensors.clear();
+    if (microbatch.step) microbatch.step = imported(microbatch.step);
     for (size_t i = 0; i < slices.size(); ++i) microbatch.tensors[names_[i]] = slices[i];
     return microbatch;
   }

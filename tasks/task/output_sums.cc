@@ -61,7 +61,7 @@ ModelOutput unflatten(const std::vector<std::string>& names, const std::vector<T
 }
 
 FeatureTypes types_of(const Features& features) {
-  FeatureTypes result{{}, features.mode, features.step.valid()};
+  FeatureTypes result{{}, features.mode, features.step.valid(), features.draws_labels};
   for (const auto& [name, tensor] : features.tensors) result.types[name] = tensor.type();
   return result;
 }
@@ -73,7 +73,7 @@ EmptyOutput empty_output(const BaseModel& model, const FeatureTypes& features,
   {
     Graph scratch;
     const TraceScope trace(scratch, traced_mesh(), traced_rules());
-    Features copies{{}, features.mode, {}};
+    Features copies{.mode = features.mode, .draws_labels = features.draws_labels};
     for (const auto& [name, type] : features.types)
       copies.tensors[name] = input("batch/" + name, InputKind::kBatch, type);
     if (features.has_step)

@@ -48,6 +48,7 @@ struct FeatureTypes {
   std::map<std::string, Type> types;
   Mode mode = Mode::kTrain;
   bool has_step = false;
+  bool draws_labels = false;
 };
 FeatureTypes types_of(const Features& features);
 

@@ -91,7 +91,7 @@ std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& no
   const auto f32 = [](double value) { return constant(value, DType::kF32); };
   for (size_t i = 0; i < parameters.size() && p.scale > 0.0; ++i) {
     const Parameter& declared = table.parameters()[i];
-    if (declared.balanced_by || !noisy.match(declared.path)) continue;
+    if (declared.balanced_by || declared.is_frozen || !noisy.match(declared.path)) continue;
     const PathScope path(declared.path);
     const Type type = parameters[i].type();
     if (split_over(type, kStageAxis) && !traced_mesh().layer_pieces().empty())
@@ -197,6 +197,11 @@ SingleTask::SingleTask(const HParams& p)
   check(p.decode);
   noisy_.check(model_->parameters());
   learner_.check(model_->parameters());
+  if (learner_.multi_optimizer().reads_drawn_gradient() && !model_->draws_labels())
+    fail(
+        "SophiaG needs the gradient of labels drawn from the model's predictions, which {} does "
+        "not give (BaseModel::draws_labels); LanguageModel does",
+        p.model.name());
 }
 
 Graph SingleTask::train_graph(const TraceSetting& setting) const {
@@ -225,13 +230,25 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
       with_noise(p_.variational_noise, noisy_, table, parameters, features.step);
   if (is_mesh_invariant(p_) && loop == MicrobatchLoop::kAlways)
     check_leaves(features, microbatches);
-  const Differentiated step =
-      is_mesh_invariant(p_)
-          ? differentiate_leaves(*model_, weights, trained, features)
-          : differentiate(*model_, weights, trained, features, microbatches, loop);
+  const auto differentiated = [&](const Features& batch) {
+    return is_mesh_invariant(p_)
+               ? differentiate_leaves(*model_, weights, trained, batch)
+               : differentiate(*model_, weights, trained, batch, microbatches, loop);
+  };
+  const Differentiated step = differentiated(features);
+  DrawnGradients drawn;
+  const MultiOptimizer& optimizers = learner_.multi_optimizer();
+  if (optimizers.reads_drawn_gradient() && (setting.renews || optimizers.interval() == 1)) {
+    if (loop == MicrobatchLoop::kAlways)
+      fail("SophiaG reads a second gradient in some steps, which a pipeline does not compute");
+    features.losses = nullptr;
+    features.draws_labels = true;
+    const Differentiated again = differentiated(features);
+    drawn = {again.gradients, replicated(again.output.loss.weight)};
+  }
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
-                                             step.output.metrics, learning_rates);
+                                             step.output.metrics, learning_rates, drawn);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   check_losses(graph, p_.losses);

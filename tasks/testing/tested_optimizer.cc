@@ -45,6 +45,10 @@ TestedOptimizer::TestedOptimizer(const Template<BaseOptimizer>& optimizer_tpl,
     inputs.average = input("average", InputKind::kState, type);
     state_["average"] = setting_.weight;
   }
+  if (optimizer.reads_drawn_gradient()) {
+    inputs.drawn_gradient = inputs.gradient;
+    inputs.drawn_labels = constant(64.0, DType::kF32);
+  }
   const Updated next = checked_update(optimizer, inputs);
   graph_.add_update(path, next.parameter.id());
   if (next.average.valid()) graph_.add_update("average", next.average.id());

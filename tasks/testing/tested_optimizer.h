@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests for authors of optimizers: the steps of one weight with given gradients, in f64 by the
-// reference interpreter, with the checks of a run. The schedule is that of the optimizer.
+// reference interpreter, with the checks of a run. The schedule is that of the optimizer. One that
+// reads UpdateInputs::drawn_gradient gets the same gradient there in each step, of 64 labels.
 //
 //   TestedOptimizer sgd(Sgd::HParams{.learning_rate = 0.1}, {.weight = {1, 2}});
 //   sgd.step({10, 0});

@@ -259,6 +259,10 @@ void set_amsgrad(ModelParts& m, Chance&) {
   m.task.learner.optimizer_tpl = AdamW::HParams{.epsilon = kEpsilon, .amsgrad = true};
 }
 
+void set_sophia(ModelParts& m, Chance&) {
+  m.task.learner.optimizer_tpl = SophiaG::HParams{.learning_rate = 1e-2};
+}
+
 void set_schedule_free(ModelParts& m, Chance&) {
   m.task.learner.optimizer_tpl =
       ScheduleFreeAdamW::HParams{.epsilon = kEpsilon, .weight_decay = 0.1};
@@ -415,6 +419,7 @@ const std::vector<Feature> kFeatures = {
     {"rms_prop", "optimizer", "", set_rms_prop},
     {"amsgrad", "optimizer", "", set_amsgrad},
     {"schedule_free", "optimizer", "", set_schedule_free},
+    {"sophia", "optimizer", "", set_sophia},
     {"several_optimizers", "optimizer", "", set_several_optimizers},
     {"bf16_state", "optimizer", "", set_bf16_state},
     {"stochastic_state", "optimizer", "", set_stochastic_state},

@@ -49,8 +49,10 @@ TracedStep traced(CompositionModel model) {
   step.pipeline = model_pipeline(step.task->train(), step.task->model().parameters(),
                                  step.model.rules, step.model.mesh);
   step.mesh = step.pipeline ? with_pieces(step.model.mesh, *step.pipeline) : step.model.mesh;
-  step.graph =
-      step.task->train_graph({step.mesh, step.model.rules, specification_of(step.model.batch(0))});
+  step.graph = step.task->train_graph({.mesh = step.mesh,
+                                       .rules = step.model.rules,
+                                       .batch = specification_of(step.model.batch(0)),
+                                       .renews = true});
   return step;
 }
 

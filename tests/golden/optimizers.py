@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/optimizers.txt: weights after 20 steps of optimizers in float64, by PyTorch,
-pytorch_optimizer and schedulefree.
+pytorch_optimizer, schedulefree and sophia-opt.
 
-    python tests/golden/optimizers.py    (torch 2.15, pytorch_optimizer 4.1.0, schedulefree 1.4.1)
+    python tests/golden/optimizers.py    (torch 2.15, pytorch_optimizer 4.1.0, schedulefree 1.4.1,
+                                          sophia-opt 0.2.2)
 
 Weights, gradients and learning rates are formulas, which
 tests/tasks/task/learner/optimizer_golden_test.cc also has.
@@ -13,6 +14,7 @@ import pathlib
 import torch
 from pytorch_optimizer import Lamb, Lion
 from schedulefree.adamw_schedulefree_reference import AdamWScheduleFreeReference
+from sophia_opt import SophiaG
 
 STEPS = 20
 RATE = 0.05
@@ -52,7 +54,11 @@ def run(make, shape):
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = rate(step)
         weight.grad = numbers(shape, step + 1)
-        optimizer.step()
+        if isinstance(optimizer, SophiaG):
+            optimizer.update_hessian()
+            optimizer.step(bs=64)
+        else:
+            optimizer.step()
     state = optimizer.state[weight]
     return [weight.detach()] + ([state["x"]] if "x" in state else [])
 
@@ -69,6 +75,7 @@ CASES = {
     "lion": lambda p: Lion(p, lr=RATE, weight_decay=0.1),
     "lamb": lambda p: Lamb(p, lr=RATE, weight_decay=0.1, weight_decouple=False, foreach=False,
                            adam_debias=True),  # The rate is not divided by 1 - beta1^t.
+    "sophia": lambda p: SophiaG(p, lr=RATE, rho=0.1),
     "schedule_free": lambda p: AdamWScheduleFreeReference(p, lr=RATE, weight_decay=0.1),
     "schedule_free_powers": lambda p: AdamWScheduleFreeReference(p, lr=RATE, r=0.5,
                                                                  weight_lr_power=1.0),

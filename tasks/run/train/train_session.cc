@@ -131,24 +131,33 @@ void Session::compare_data() const {
     compare(dataset.input(), "eval_inputs." + dataset.name());
 }
 
-// One for each size of the batches.
+Session::Step Session::make_step(const StepSize& size, bool renews, const SessionOptions& options) {
+  const ErrorContext where(size.where);
+  const TraceSetting setting{.mesh = mesh_,
+                             .rules = rules_,
+                             .batch = global_specification(*input_, size),
+                             .renews = renews};
+  Step step{.graph = graph_of(*task_, "train_graph()", names::kLoss,
+                              [&] { return task_->train_graph(setting); })};
+  check_rules(rules_, step.graph);
+  check_remat_names(parse_remat_policy(train().remat_policy), step.graph);
+  CompileOptions compile;
+  if (size.program == sizes_->main().program && !renews) compile.on_stage = options.on_stage;
+  compile.communication = options.communication;
+  compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
+  step.program = add_program(step.graph, compile);
+  return step;
+}
+
+// One for each size of the batches, and another for the steps in which optimizers renew.
 void Session::add_train_programs(const SessionOptions& options) {
   std::optional<InspectScope> inspecting;
   if (options.inspects) inspecting.emplace();
+  const bool renew = task_->learner().multi_optimizer().interval() > 1;
   for (const StepSize& size : sizes_->phases()) {
     if (size.program < steps_.size()) continue;
-    const ErrorContext where(size.where);
-    const TraceSetting setting{mesh_, rules_, global_specification(*input_, size)};
-    Step step{.graph = graph_of(*task_, "train_graph()", names::kLoss,
-                                [&] { return task_->train_graph(setting); })};
-    check_rules(rules_, step.graph);
-    check_remat_names(parse_remat_policy(train().remat_policy), step.graph);
-    CompileOptions compile;
-    if (size.program == sizes_->main().program) compile.on_stage = options.on_stage;
-    compile.communication = options.communication;
-    compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
-    step.program = add_program(step.graph, compile);
-    steps_.push_back(std::move(step));
+    steps_.push_back(make_step(size, false, options));
+    if (renew) renewing_.push_back(make_step(size, true, options));
   }
   input_->prepare_with([bounds = lookup_bounds(train_graph()), name = input_->name(),
                         sizes = *sizes_](Batch& batch, int64_t number) {
@@ -176,15 +185,20 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
         steps_.size() < 2 ? "" : std::ranges::max_element(sizes_->phases(), {}, peak)->where);
     executor_.allocate();
   }
-  for (Step& step : steps_)
-    step.train = std::make_unique<TrainProgram>(executor_, step.program, *task_);
+  for (std::vector<Step>* steps : {&steps_, &renewing_})
+    for (Step& step : *steps)
+      step.train = std::make_unique<TrainProgram>(executor_, step.program, *task_);
   evaluation_->begin(executor_);
   if (samples_) samples_->begin();
 }
 
-CompiledStep Session::compiled_step(const StepSize& size) const {
+const Session::Step& Session::step_at(int64_t step) const {
+  const bool renews = step % task_->learner().multi_optimizer().interval() == 0;
+  return (renews && !renewing_.empty() ? renewing_ : steps_)[sizes_->at(step).program];
+}
+
+CompiledStep Session::compiled(const StepSize& size, const Step& step) const {
   if (size.tokens == 0) fail("input '{}': its batches have no array 'ids'", input_->name());
-  const Step& step = steps_[size.program];
   return {.stages = executor_.stage_plans(step.program),
           .mesh = mesh_,
           .tokens = size.tokens,
@@ -201,6 +215,12 @@ Plan Session::plan(const std::optional<Hardware>& hardware) const {
   Plan plan = make_plan(main);
   if (hardware) plan.prediction = predict(main, *hardware);
   if (hardware && !sizes_->are_given()) plan.prediction->num_train_steps = steps;
+  if (!renewing_.empty()) {
+    const CompiledStep renewing = compiled(sizes_->main(), renewing_[sizes_->main().program]);
+    plan.renewal = {.interval = task_->learner().multi_optimizer().interval(),
+                    .peak = renewing.largest().use.peak};
+    if (hardware) plan.renewal->step_seconds = predict(renewing, *hardware).step_seconds;
+  }
   if (!sizes_->are_given()) return plan;
   plan.tokens_of_run = sizes_->tokens_before(steps);
   for (const StepSize& size : sizes_->phases()) {

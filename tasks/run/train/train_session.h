@@ -60,17 +60,20 @@ class Session : public ModelSession {
   const StepSizes& sizes() const { return *sizes_; }
 
   // The training step of a phase, for the planner; valid as long as the session.
-  CompiledStep compiled_step(const StepSize& size) const;
+  CompiledStep compiled_step(const StepSize& size) const {
+    return compiled(size, steps_[size.program]);
+  }
   CompiledStep compiled_step() const { return compiled_step(sizes_->main()); }
   // The plan of the main phase, with the others; with a hardware file, also predictions.
   Plan plan(const std::optional<Hardware>& hardware = {}) const;
   // Writes plan.txt, plan.json, program.json and the choices of kernels.
   void write_plan(const std::filesystem::path& run_directory);
-  // The traced graph and the program of a step, counted from 0; of the main phase.
-  const Graph& train_graph(int64_t step) const { return steps_[sizes_->at(step).program].graph; }
-  TrainProgram& train_program(int64_t step) { return *steps_[sizes_->at(step).program].train; }
-  const Graph& train_graph() const { return train_graph(sizes_->main().start_step); }
-  TrainProgram& train_program() { return train_program(sizes_->main().start_step); }
+  // The traced graph and the program of a step, counted from 0; of the main phase, where optimizers
+  // renew nothing (BaseOptimizer::interval).
+  const Graph& train_graph(int64_t step) const { return step_at(step).graph; }
+  TrainProgram& train_program(int64_t step) { return *step_at(step).train; }
+  const Graph& train_graph() const { return steps_[sizes_->main().program].graph; }
+  TrainProgram& train_program() { return *steps_[sizes_->main().program].train; }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
   const Evaluation& evaluation() const { return *evaluation_; }
@@ -83,6 +86,10 @@ class Session : public ModelSession {
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                          const SessionOptions& options, const std::vector<TrainPhase>& phases = {});
   void add_train_programs(const SessionOptions& options);
+  struct Step;
+  Step make_step(const StepSize& size, bool renews, const SessionOptions& options);
+  const Step& step_at(int64_t step) const;
+  CompiledStep compiled(const StepSize& size, const Step& step) const;
   void compile(const ExperimentConfig& config, const SessionOptions& options);
   void check_vocabulary(const Graph& logits_graph) const;
 
@@ -94,7 +101,8 @@ class Session : public ModelSession {
   std::unique_ptr<Prefetch> input_;
   std::optional<StepSizes> sizes_;
   std::unique_ptr<Evaluation> evaluation_;
-  std::vector<Step> steps_;  // By StepSize::program; empty if the session does not train.
+  // By StepSize::program; empty if the session does not train, or if no optimizer renews.
+  std::vector<Step> steps_, renewing_;
   std::unique_ptr<TrainingSamples> samples_;
 };
 

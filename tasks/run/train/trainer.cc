@@ -318,12 +318,12 @@ class Trainer final : public BaseRun {
             devices_at_once(setting_, processes_)};
   }
 
-  // Steps of different phases are not under way together.
+  // Steps of different programs are not under way together: they share memory.
   void enter_phase() {
+    const TrainProgram* const program = &session_.train_program(started());
+    if (std::exchange(program_, program) != program) finish_steps(0);
     const StepSize& phase = session_.sizes().at(started());
-    if (&phase == phase_) return;
-    finish_steps(0);
-    phase_ = &phase;
+    if (std::exchange(phase_, &phase) == &phase) return;
     throughput_ = throughput_of(started());
     console_.info(fmt::format("step {}: {}", started() + 1, phase.where));
   }
@@ -471,7 +471,8 @@ class Trainer final : public BaseRun {
   std::unique_ptr<RunGuard> guard_;
   NonfiniteSearch search_;  // The session runs on its devices.
   Session session_;
-  const StepSize* phase_;  // The phase of the last step that was started.
+  const TrainProgram* program_ = nullptr;  // The program and the phase of the last step that was
+  const StepSize* phase_;                  // started.
   Throughput throughput_;
   EarlyStopper early_stopper_;
   RunHealth health_;

@@ -42,6 +42,9 @@ struct UpdateInputs {
   double weight_decay = 0.0;  // After masks.
   FanAxes matrix;             // Axes of its matrices (matrix_axes); empty: it has none.
   Tensor average;             // If `averages()`: in the parameter's type, initially equal to it.
+  // In steps that renew a part of the state (interval()), if `reads_drawn_gradient()`: the gradient
+  // of the loss of labels drawn from the model's predictions, and how many they are; else invalid.
+  Tensor drawn_gradient, drawn_labels;
 };
 
 // The results, in the types of `parameter`, `slots` and `average`.
@@ -65,6 +68,10 @@ class BaseOptimizer {
   virtual const BaseOptimizer& for_parameter(const Parameter&) const { return *this; }
   // Whether it computes averages of the weights, which evaluation, decoding and export read.
   virtual bool averages() const { return false; }
+  // In each of how many steps it reads what it needs to renew a part of its state. Such steps have
+  // a program of their own.
+  virtual int64_t interval() const { return 1; }
+  virtual bool reads_drawn_gradient() const { return false; }
   // The state of the parameter at this path; by default its moments.
   virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const;
   virtual Updated update(const UpdateInputs& inputs) const = 0;

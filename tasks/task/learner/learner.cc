@@ -127,8 +127,9 @@ const BaseOptimizer& Learner::optimizer_of(const Parameter& declared) const {
   return *optimizers()[optimizers_.index_of(declared.path)].optimizer;
 }
 
-Updated Learner::optimize(const Parameter& declared, const Tensor& value, const Tensor& gradient,
-                          const Tensor& average, const Scalars& scalars) const {
+Updated Learner::optimize(const Parameter& declared, const Tensor& value,
+                          const Gradients& gradients, const Tensor& average,
+                          const Scalars& scalars) const {
   const BaseOptimizer& whole = optimizer_of(declared);
   const BaseOptimizer& optimizer = whole.for_parameter(declared);
   const double multiplier = optimizers_.multiplier(declared.path);
@@ -136,7 +137,7 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value, const 
                                        scalars.learning_rates[optimizers_.index_of(declared.path)]);
   UpdateInputs inputs{.path = declared.path,
                       .parameter = value,
-                      .gradient = gradient,
+                      .gradient = gradients.gradient,
                       .gradient_scale = scalars.scale,
                       .learning_rate = multiplier == 1.0 ? rate : rate * multiplier,
                       .count = scalars.count,
@@ -144,6 +145,10 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value, const 
                       .weight_decay = weight_decay(declared, optimizer),
                       .matrix = matrix_axes(declared).value_or(FanAxes{}),
                       .average = average};
+  if (gradients.drawn && optimizer.reads_drawn_gradient()) {
+    inputs.drawn_gradient = gradients.drawn;
+    inputs.drawn_labels = scalars.drawn_labels;
+  }
   const std::vector<Slot> slots = checked_slots(optimizer, declared.path, value.type());
   for (const Slot& slot : slots)
     inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
@@ -178,16 +183,16 @@ void Learner::transform(const ParameterTable& table, const std::vector<Tensor>& 
   for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = step.weights[i].gradient;
 }
 
-void Learner::update(const Parameter& declared, Tensor value, const Tensor& gradient,
+void Learner::update(const Parameter& declared, Tensor value, const Gradients& gradients,
                      const std::map<std::string, Metric>& metrics, const Scalars& scalars) const {
   Graph& graph = traced_graph();
   const auto average_input = [&] {
     return input(ema_name(declared.path), InputKind::kState, value.type());
   };
   Tensor average, next_average;
-  if (gradient.valid()) {
+  if (gradients.gradient.valid()) {
     if (optimizer_of(declared).averages()) average = average_input();
-    const Updated updated = optimize(declared, value, gradient, average, scalars);
+    const Updated updated = optimize(declared, value, gradients, average, scalars);
     value = updated.parameter;
     next_average = updated.average;
   }
@@ -210,10 +215,13 @@ void Learner::update(const Parameter& declared, Tensor value, const Tensor& grad
 LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                             std::vector<Tensor> gradients, const Tensor& loss,
                             const std::map<std::string, Metric>& metrics,
-                            const std::vector<Tensor>& learning_rates) const {
+                            const std::vector<Tensor>& learning_rates,
+                            const DrawnGradients& drawn) const {
   const PhaseScope phase(Phase::kUpdate);
   Graph& graph = traced_graph();
-  Scalars scalars{.count = scalar_state(kCount), .learning_rates = learning_rates};
+  Scalars scalars{.count = scalar_state(kCount),
+                  .drawn_labels = drawn.labels,
+                  .learning_rates = learning_rates};
   const Tensor skipped = scalar_state(kSkipped);
   const Tensor in_a_row = scalar_state(kSkippedInARow);
 
@@ -224,6 +232,8 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   Tensor& apply = scalars.apply;
   apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
+  if (p_.skip_nonfinite_steps && !drawn.gradients.empty())
+    apply = logical_and(apply, is_finite(norm_of_all(drawn.gradients, NormPasses::kOne)));
   if (p_.skip_step_gradient_norm_value > 0.0)
     apply = logical_and(apply, less_equal(norm, f32(p_.skip_step_gradient_norm_value)));
   StepDeviations deviations;
@@ -242,12 +252,13 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& declared = table.parameters()[i];
     const PathScope path(declared.path);
-    Tensor gradient;
+    Gradients own;
     if (trains(declared)) {
-      gradient = gradients[next_gradient++];
-      if (transformations_.empty()) gradient = clipped(gradient);
+      if (!drawn.gradients.empty()) own.drawn = drawn.gradients[next_gradient];
+      own.gradient = gradients[next_gradient++];
+      if (transformations_.empty()) own.gradient = clipped(own.gradient);
     }
-    update(declared, parameters[i], gradient, metrics, scalars);
+    update(declared, parameters[i], own, metrics, scalars);
   }
   const Tensor one = where(apply, f32(1.0), f32(0.0));
   LearnerReport report{norm, apply, skipped + (1.0 - one), (in_a_row + 1.0) * (1.0 - one),

@@ -37,6 +37,13 @@ struct LearnerReport {
   StepDeviations deviations;  // Invalid unless the learner keeps a window.
 };
 
+// For optimizers that read UpdateInputs::drawn_gradient: a gradient for each trained parameter, and
+// the number of labels. Empty in steps that renew nothing.
+struct DrawnGradients {
+  std::vector<Tensor> gradients;
+  Tensor labels;  // f32 scalar.
+};
+
 class Learner {
  public:
   struct HParams {
@@ -93,7 +100,8 @@ class Learner {
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                      std::vector<Tensor> gradients, const Tensor& loss,
                      const std::map<std::string, Metric>& metrics,
-                     const std::vector<Tensor>& learning_rates) const;
+                     const std::vector<Tensor>& learning_rates,
+                     const DrawnGradients& drawn = {}) const;
 
  private:
   // The one whose rule the weight matches, which may consist of several (for_parameter).
@@ -101,18 +109,22 @@ class Learner {
   double weight_decay(const Parameter& parameter, const BaseOptimizer& optimizer) const;
   // The scalars of a step.
   struct Scalars {
-    Tensor count, scale, apply;
+    Tensor count, scale, apply, drawn_labels;
     std::vector<Tensor> learning_rates;
+  };
+  // The gradients of one weight; both invalid: it is frozen.
+  struct Gradients {
+    Tensor gradient, drawn;
   };
   Tensor clipped(const Tensor& gradient) const;  // By clip_gradient_single_norm_to_value.
   // Clips gradients and calls the transformations.
   void transform(const ParameterTable& table, const std::vector<Tensor>& parameters,
                  std::vector<Tensor>& gradients, Scalars& scalars) const;
-  // What the step does to one weight, which is `value`. Without a gradient it is frozen.
-  void update(const Parameter& declared, Tensor value, const Tensor& gradient,
+  // What the step does to one weight, which is `value`.
+  void update(const Parameter& declared, Tensor value, const Gradients& gradients,
               const std::map<std::string, Metric>& metrics, const Scalars& scalars) const;
   // The optimizer's part of it.
-  Updated optimize(const Parameter& declared, const Tensor& value, const Tensor& gradient,
+  Updated optimize(const Parameter& declared, const Tensor& value, const Gradients& gradients,
                    const Tensor& average, const Scalars& scalars) const;
 
   HParams p_;

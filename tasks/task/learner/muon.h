@@ -56,6 +56,8 @@ class Muon final : public BaseOptimizer {
   explicit Muon(const HParams& p);
   const BaseOptimizer& for_parameter(const Parameter& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
+  int64_t interval() const override { return other_ ? other_->interval() : 1; }
+  bool reads_drawn_gradient() const override { return other_ && other_->reads_drawn_gradient(); }
 
  private:
   MatrixAxes matrices_of(std::string_view path, const FanAxes& declared) const;

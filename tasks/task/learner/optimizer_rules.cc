@@ -33,6 +33,12 @@ MultiOptimizer::MultiOptimizer(const Template<BaseOptimizer>& others,
     rules_.add(paths);
     add(name, optimizer_tpl);
   }
+  for (const Named& each : all_)
+    if (const int64_t own = each.optimizer->interval(); own > 1 && own != interval())
+      fail(
+          "learner: one optimizer renews its state every {} steps and another every {}; expected "
+          "one interval",
+          own, interval());
   for (const LearningRateRule& each : multipliers) {
     multiplier_rules_.add(each.paths);
     multipliers_.push_back(each.multiplier);
@@ -51,6 +57,17 @@ double MultiOptimizer::multiplier(std::string_view path) const {
 
 bool MultiOptimizer::averages() const {
   return std::ranges::any_of(all_, [](const Named& each) { return each.optimizer->averages(); });
+}
+
+bool MultiOptimizer::reads_drawn_gradient() const {
+  return std::ranges::any_of(
+      all_, [](const Named& each) { return each.optimizer->reads_drawn_gradient(); });
+}
+
+int64_t MultiOptimizer::interval() const {
+  int64_t longest = 1;
+  for (const Named& each : all_) longest = std::max(longest, each.optimizer->interval());
+  return longest;
 }
 
 void MultiOptimizer::check(const ParameterTable& table,

@@ -53,6 +53,8 @@ class MultiOptimizer {
   size_t index_of(std::string_view path) const;
   double multiplier(std::string_view path) const;  // A factor of its rate.
   bool averages() const;                           // Whether one of them does.
+  bool reads_drawn_gradient() const;               // Whether one of them does.
+  int64_t interval() const;                        // The longest of them.
   // A table and a drawing of the learning rates of a run, for --describe.
   std::string rates_text(int64_t num_train_steps) const;
   // Error for rules that match no weight or share one, and trained weights without an optimizer.

@@ -9,3 +9,4 @@
 #include "tasks/task/learner/muon.h"
 #include "tasks/task/learner/schedule_free.h"
 #include "tasks/task/learner/sgd.h"
+#include "tasks/task/learner/sophia.h"

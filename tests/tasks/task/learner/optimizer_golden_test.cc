@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights after twenty steps of each optimizer, compared with those of PyTorch, pytorch_optimizer
-// and schedulefree (tests/golden/optimizers.py): in double precision, and with weights and state in
-// f32.
+// Weights after twenty steps of each optimizer, compared with those of PyTorch, pytorch_optimizer,
+// schedulefree and sophia-opt (tests/golden/optimizers.py): in double precision, and with weights
+// and state in f32.
 #include <map>
 #include <sstream>
 #include <string>
@@ -49,6 +49,7 @@ const std::map<std::string, Template<BaseOptimizer>> kOptimizers = {
     {"lamb",
      with_schedule(Lamb::HParams{.bias_correction = false, .max_norm = 1.5, .weight_decay = 0.1})},
     {"lamb_debiased", with_schedule(Lamb::HParams{.max_norm = 0.0, .weight_decay = 0.1})},
+    {"sophia", with_schedule(SophiaG::HParams{.rho = 0.1})},
     {"schedule_free", with_schedule(ScheduleFreeAdamW::HParams{.weight_decay = 0.1})},
     {"schedule_free_powers",
      with_schedule(ScheduleFreeAdamW::HParams{.step_power = 0.5, .rate_power = 1.0})},
