@@ -64,9 +64,9 @@ StepSizes::StepSizes(const std::vector<TrainPhase>& phases, const BaseInput& inp
       fail("start_step is {}, expected more than that of the phase before", size.start_step);
     if (size.input_rows != own_rows && !input.follows_sizes())
       fail(
-          "batches are {} rows of input '{}', whose global_batch_size={} cannot change: streams "
-          "have one for each row; build flat tokens of the text (flat_tokens build), or keep the "
-          "tokens of a batch",
+          "batches need {} rows of input '{}', whose global_batch_size={} cannot change during a "
+          "run, as those of streams; build flat tokens of the text (flat_tokens build), or give "
+          "all phases the same number of tokens per batch",
           size.input_rows, input.name(), own_rows);
     change_rows_ = change_rows_ || size.input_rows != own_rows;
     for (const StepSize& other : phases_) size.program = std::max(size.program, other.program + 1);

@@ -150,6 +150,7 @@ TEST_CASE("a trace of another program is refused with the first launch that diff
                       "run/trace.json.gz is the trace of another program: in step 3 of device 0");
   run.require_refused(with + "--set mesh.dcn_mesh_shape=[1,1,1]", "another program");
   run.require_refused(with + "--set input.global_batch_size=4", "another program");
+  run.require_refused(with + "--set 'task.train.phases=[{batch_size=4}]'", "a step of one size");
 }
 
 TEST_CASE("bad input of the refit and of launch costs is refused before anything is written") {

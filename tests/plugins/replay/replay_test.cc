@@ -96,6 +96,15 @@ TEST_CASE("a replayed step has the bits of the run, at any number of threads") {
   REQUIRE_THAT(trained.out, Contains("the checkpoint of step 2 after training 1 step\n"));
 }
 
+TEST_CASE("a step of any phase is replayed with the program of its phase") {
+  const TemporaryDirectory folder;
+  write_small_text(folder.path());
+  const std::string phases = "'task.train.phases=[{batch_size=4}, {start_step=2}]'";
+  successful(runexp(folder.path(), tiny_arguments(4) + " --set " + phases));
+  for (const std::string step : {"2", "4"})
+    require_equal(runexp(folder.path(), "--config=run --mode=replay --threads=1 --step=" + step));
+}
+
 TEST_CASE("a planted wrong launch is named, with its place and what it wrote") {
   const ReplayedRun run;
   REQUIRE(run.replay("--step=3 --record=cpu.rec").exit_code == 0);

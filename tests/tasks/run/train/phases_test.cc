@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"
 #include "layers/models/transformer.h"
@@ -246,8 +247,17 @@ TEST_CASE("phases that cannot be are refused before step 0") {
                 config.input = StreamingTextInput::HParams{
                     .path = "docs", .global_batch_size = 8, .seq_len = 16};
               }),
-      Contains("task.train.phases[0] (4 rows of 16 tokens): batches are 4 rows of input 'train', "
+      Contains("task.train.phases[0] (4 rows of 16 tokens): batches need 4 rows of input 'train', "
                "whose global_batch_size=8 cannot change"));
+  REQUIRE_THAT(refusal({{.seq_len = 1}},
+                       [](auto& config) {
+                         config.input = SpanCorruptionInput::HParams{
+                             .input_tpl = SyntheticInput::HParams{.num_letters = 8},
+                             .first_sentinel_id = 1000,
+                             .global_batch_size = 8,
+                             .seq_len = 64};
+                       }),
+               Contains("cannot be cut: 'encoder_"));
 }
 
 }  // namespace
