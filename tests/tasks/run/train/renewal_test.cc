@@ -109,9 +109,9 @@ TEST_CASE("an interval of one step renews in all of them, by one program") {
 TEST_CASE("a plan has the steps that renew state") {
   const TemporaryDirectory directory;
   RunWith options;
-  options.mode = PlanOptions{};
+  options.mode = PlanOptions{.output = directory / "plan.json"};
   REQUIRE(run_tiny(renewing(), directory / "run", options) == 0);
-  const Json plan = parse_json(read_bytes(directory / "run/plan.json"), "plan.json");
+  const Json plan = parse_json(read_bytes(directory / "plan.json"), "plan.json");
   const Json& renewal = plan.at("renewal");
   REQUIRE(renewal.at("interval").as_integer() == kInterval);
   REQUIRE(renewal.at("peak_bytes").as_integer() > 0);
