@@ -14,6 +14,7 @@
 #include "core/base/process.h"
 #include "core/base/random.h"
 #include "core/graph/trace.h"
+#include "layers/widths.h"
 
 namespace tessera {
 namespace {
@@ -302,7 +303,22 @@ std::vector<Tensor> parameter_inputs(const ParameterTable& table) {
   return inputs;
 }
 
-Draw draw_of(const Parameter& parameter) {
+void ParameterTable::set_widths(const std::map<std::string, double>& widths) {
+  for (Parameter& parameter : parameters_)
+    for (const Axis& axis : layer_axes(parameter))
+      if (const auto width = widths.find(axis.name); width != widths.end())
+        parameter.widths.insert(*width);
+}
+
+namespace {
+
+double longest_side(const Parameter& parameter) {
+  const std::vector<Axis> axes = layer_axes(parameter);
+  return static_cast<double>(std::ranges::max_element(axes, {}, &Axis::size)->size);
+}
+
+// By the initialiser alone.
+Draw standard_draw(const Parameter& parameter) {
   const double scale = parameter.init.scale;
   const Fans fans = fans_of(parameter);
   const std::vector<Axis> axes = layer_axes(parameter);
@@ -348,6 +364,19 @@ Draw draw_of(const Parameter& parameter) {
   }
   CHECK(false, "unknown initialiser");
   return {};
+}
+
+}  // namespace
+
+Draw draw_of(const Parameter& parameter) {
+  const Parameter base = in_base_model(parameter);
+  Draw draw = standard_draw(base);
+  if (draw.distribution == Distribution::kConstant) return draw;
+  draw.factor *= width_ratios(parameter).initial;
+  // An orthogonal matrix has smaller elements the longer it is.
+  if (draw.distribution == Distribution::kOrthogonal)
+    draw.factor *= std::sqrt(longest_side(parameter) / longest_side(base));
+  return draw;
 }
 
 void initialize(const Parameter& parameter, uint64_t seed, const Region& block,

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,6 +50,8 @@ struct Parameter {
   std::vector<AxisRule> rules;  // Rules of its layer, before the experiment's.
   std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
+  // Sizes of its axes that are widths, relative to a base model (layers/widths.h); empty: none.
+  std::map<std::string, double> widths;
 };
 
 // Returns the axes of the matrices of which a weight consists: those that `fans` declares, else the
@@ -60,6 +63,8 @@ class ParameterTable {
  public:
   // Returns the parameter's index. Error if the path is taken.
   int32_t add(Parameter parameter);
+  // Sets Parameter::widths, by axis.
+  void set_widths(const std::map<std::string, double>& widths);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& at(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }

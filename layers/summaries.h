@@ -39,6 +39,19 @@ void add_loss(std::string_view name, Operand loss);
 void add_metric(std::string_view name, const Metric& metric,
                 SourceSite site = SourceSite::current());
 
+// Reports the mean square of x as the metric "<name>_mean_square", while an ActivationScope is
+// alive. Of several calls with one name in one layer, the first counts.
+void add_activation(std::string_view name, Operand x);
+
+// add_activation() traces something while one is alive, if `records`.
+class ActivationScope {
+ public:
+  explicit ActivationScope(bool records);
+
+ private:
+  Restored<bool> restored_;
+};
+
 // Returns whether a scope collects summaries. In decoding none does: the two functions do nothing,
 // and a layer need not compute their arguments.
 bool collects_summaries();
@@ -67,6 +80,7 @@ class SummaryScope {
  private:
   friend void add_loss(std::string_view name, Operand loss);
   friend void add_metric(std::string_view name, const Metric& metric, SourceSite site);
+  friend void add_activation(std::string_view name, Operand x);
   friend void inspect(Operand x, std::string_view name);
 
   enum class Kind { kScalar, kHistogram, kInspected };

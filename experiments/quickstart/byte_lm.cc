@@ -15,6 +15,7 @@
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
 #include "tasks/task/learner/schedules.h"
+#include "tasks/task/mup.h"
 #include "tasks/task/single_task.h"
 
 namespace tessera {
@@ -43,8 +44,8 @@ Template<BaseModel> ByteLm::model() const {
           .vocab_size = vocab_size,
           .model_dims = model_dims,
           .num_layers = num_layers,
-          .num_heads = num_heads,
-          .hidden_dims = hidden_dims,
+          .num_heads = at_width("num_heads", num_heads),
+          .hidden_dims = at_width("hidden_dims", hidden_dims),
           .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
           .final_ln_tpl = RmsNorm::HParams{},
           .embedding_dropout_rate = dropout_rate,
@@ -71,23 +72,31 @@ ExperimentConfig ByteLm::build() const {
                                             .seq_len = seq_len,
                                             .shuffle = Shuffle::kNone,
                                             .repeat = false};
+  SingleTask::HParams task{.dtypes = DTypePolicy{.compute = compute_dtype},
+                           .model = model(),
+                           .learner = learner(),
+                           .train = {.num_train_steps = num_train_steps,
+                                     .save_interval_steps = 250,
+                                     .eval_interval_steps = 250,
+                                     .sample = {.length = sample_length}}};
+  use_mup(task, model_dims, mup_base_dims);
   return {.mesh = mesh(),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = learner(),
-                                      .train = {.num_train_steps = num_train_steps,
-                                                .save_interval_steps = 250,
-                                                .eval_interval_steps = 250,
-                                                .sample = {.length = sample_length}}},
+          .task = task,
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
           .eval_inputs = {{"validation", validation}}};
 }
 
 void ByteLm::validate() const {
   Experiment::validate();
-  if (num_heads < 1 || model_dims % num_heads != 0)
+  const int64_t heads = at_width("num_heads", num_heads);
+  at_width("hidden_dims", hidden_dims);
+  if (heads < 1 || model_dims % heads != 0)
     fail("num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is {}",
-         num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
+         heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, heads)));
+}
+
+int64_t ByteLm::at_width(std::string_view knob, int64_t size) const {
+  return tessera::at_width(knob, size, model_dims, mup_base_dims);
 }
 
 Sweep ByteLm::search() const {
@@ -100,6 +109,7 @@ void ByteLm::shrink() {
   num_heads = 4;
   model_dims = num_heads * 8;
   hidden_dims = 3 * model_dims;
+  if (mup_base_dims > 0) mup_base_dims = model_dims / 2;
   seq_len = 32;
   global_batch_size = 8;
   num_train_steps = kSmokeSteps;

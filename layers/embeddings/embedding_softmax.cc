@@ -14,6 +14,7 @@
 #include "core/ops/layout.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "layers/summaries.h"
 
 namespace tessera {
 
@@ -91,14 +92,15 @@ Embedding::Embedding(const HParams& p)
     : LayerOf(p.layer),
       scale_(row_scale(p)),
       table_(weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
-                    p.layer.init())) {}
+                    p.layer.init(), {{"vocab"}, {"embed"}})) {}
 
 Tensor Embedding::fprop(Tensor ids) const { return embedded(param(table_), ids, scale_); }
 
 BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
                          std::vector<Axis> matrix, bool use_bias)
     : Layer(p), options_(options) {
-  w_ = weight("w", std::move(matrix), p.init());
+  FanAxes fans{{matrix.front().name}, {matrix.back().name}};
+  w_ = weight("w", std::move(matrix), p.init(), std::move(fans));
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
 }
 
@@ -154,7 +156,9 @@ int64_t BaseSoftmax::chunk_size(const Tensor& x) const {
 }
 
 CrossEntropy BaseSoftmax::whole_loss(const Projection& weights, Tensor x, Tensor labels) const {
-  return cross_entropy(project(weights.matrix, weights.bias, x), labels, "vocab",
+  const Tensor logits = project(weights.matrix, weights.bias, x);
+  add_activation("logits", logits);
+  return cross_entropy(logits, labels, "vocab",
                        {options_.label_smoothing, options_.z_loss, options_.soft_cap});
 }
 

@@ -9,6 +9,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "tasks/recipes/recipe_input.h"
 #include "tasks/task/learner/schedules.h"
+#include "tasks/task/mup.h"
 #include "tasks/task/pipeline_schedules.h"
 #include "tasks/task/single_task.h"
 
@@ -61,6 +62,7 @@ void TransformerLmRecipe::shrink() {
   dims_per_head = 8;
   model_dims = 8 * num_heads.get();
   if (hidden_dims.has()) hidden_dims = 2 * model_dims;
+  if (mup_base_dims > 0) mup_base_dims = model_dims / 2;
   vocab_size = 264;  // Bytes and the reserved id, rounded up.
   seq_len = 32;
   trainable_positions = 32;
@@ -132,8 +134,12 @@ int64_t TransformerLmRecipe::batch_size() const {
   return whole;
 }
 
+int64_t TransformerLmRecipe::at_width(std::string_view knob, int64_t size) const {
+  return tessera::at_width(knob, size, model_dims, mup_base_dims);
+}
+
 int64_t TransformerLmRecipe::heads() const {
-  if (num_heads.has()) return num_heads.get();
+  if (num_heads.has()) return at_width("num_heads", num_heads.get());
   if (dims_per_head < 1 || model_dims % dims_per_head != 0)
     fail("dims_per_head={} does not divide model_dims={}; change it, or set num_heads",
          dims_per_head, model_dims);
@@ -153,6 +159,8 @@ Template<SequenceLayer> TransformerLmRecipe::attention() const {
                                  .logit_cap = attention_logit_cap,
                                  .dropout_rate = dropout_rate,
                                  .last_two_axes_fans = true};
+  if (num_kv_heads.has() && mup_base_dims > 0)
+    p.num_kv_heads = at_width("num_kv_heads", num_kv_heads.get());
   if (positions == LmPositions::kRotary) p.rotary_tpl = RotaryPositionEmbedding::HParams{};
   return p;
 }
@@ -167,14 +175,16 @@ Template<UnaryLayer> TransformerLmRecipe::feed_forward() const {
 TransformerLm::HParams TransformerLmRecipe::language_model() const {
   const WeightInit table_init{
       InitKind::kGaussian,
-      softmax_init_std.get_or(1.0 / std::sqrt(static_cast<double>(model_dims)))};
+      softmax_init_std.get_or(
+          1.0 / std::sqrt(static_cast<double>(mup_base_dims > 0 ? mup_base_dims : model_dims)))};
   const SoftmaxOptions loss{.soft_cap = softmax_logit_cap};
   TransformerLm::HParams lm{
       .vocab_size = vocab_size,
       .model_dims = model_dims,
       .num_layers = num_layers,
       .num_heads = heads(),
-      .hidden_dims = hidden_dims.get_or(4 * model_dims),
+      .hidden_dims =
+          hidden_dims.has() ? at_width("hidden_dims", hidden_dims.get()) : 4 * model_dims,
       .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = scale_embedding,
                                                      .use_bias = use_softmax_bias,
                                                      .loss = loss,
@@ -293,13 +303,14 @@ ExperimentConfig TransformerLmRecipe::build() const {
   if (use_pipeline)
     mesh_config.axis_names =
         strategy_axes(Strategy::kFullyShardedTensorPipeline, std::move(mesh_config.axis_names));
+  SingleTask::HParams task{.dtypes = DTypePolicy{.param = DType::kF32, .compute = compute_dtype},
+                           .model = model(),
+                           .learner = learner(),
+                           .train = train()};
+  use_mup(task, model_dims, mup_base_dims);
   return {.mesh = mesh_config,
           .rules = pax_rules(use_pipeline),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
-                                                            .compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = learner(),
-                                      .train = train()},
+          .task = task,
           .input = input("train"),
           .eval_inputs = {{"validation", input("validation")}}};
 }

@@ -17,10 +17,13 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
+#include "layers/summaries.h"
+#include "layers/widths.h"
 #include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/leaves.h"
 #include "tasks/task/microbatches.h"
 #include "tasks/task/model_pipeline.h"
+#include "tasks/task/mup.h"
 
 namespace tessera {
 
@@ -147,6 +150,11 @@ Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
 SingleTask::SingleTask(const HParams& p)
     : p_(p), model_(p.model.instantiate()), learner_(p.learner) {
   check(p.decode);
+  if (!p.mup_base.empty()) {
+    const auto widths = relative_widths(model_->parameters(), p.mup_base);
+    check_mup(p.model, p.mup_base, widths);
+    model_->set_widths(widths);
+  }
   learner_.check(model_->parameters());
 }
 
@@ -154,6 +162,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const SeedScope seed(p_.train.seed);
+  const ActivationScope activations(p_.train.activations);
   const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   const ParameterTable& table = model_->parameters();
   const std::vector<Tensor> parameters = parameter_inputs(table);

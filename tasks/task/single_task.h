@@ -3,7 +3,10 @@
 // clipping, update and metrics), of evaluation, and of decoding. It does not run graphs.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "core/hparams/fields.h"
 #include "core/hparams/layer_params.h"
@@ -22,7 +25,12 @@ class SingleTask final : public BaseTask {
     Learner::HParams learner;
     TrainHParams train;
     DecodeHParams decode;
-    FIELDS(dtypes, model, learner, train, decode)
+    // Maximal update parametrization (layers/widths.h): sizes in the base model, for which learning
+    // rates and initial values are set, of the axes that are widths. Empty: standard.
+    std::map<std::string, int64_t> mup_base;
+    FIELDS(dtypes, model, learner, train, decode,
+           About(mup_base, "axes that are widths, with their sizes in the base model of muP",
+                 kSize))
   };
   explicit SingleTask(const HParams& p);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/hparams/fold_layers.h"
+#include "layers/widths.h"
 
 namespace tessera {
 namespace {
@@ -44,6 +45,13 @@ std::string layer_of(const std::string& path) {
   return end == std::string::npos ? "" : path.substr(0, end + 1);
 }
 
+// "gaussian 0.02", with muP in a wider model "gaussian 0.02 x 0.5".
+std::string init_text(const Parameter& weight) {
+  const double initial = width_ratios(weight).initial;
+  return fmt::format("{} {:.3g}{}", enum_name(weight.init.kind), weight.init.scale,
+                     initial == 1.0 ? "" : fmt::format(" x {:.3g}", initial));
+}
+
 std::vector<Line> weight_lines(const ParameterTable& table) {
   std::vector<Line> lines;
   std::string layer;
@@ -58,8 +66,7 @@ std::vector<Line> weight_lines(const ParameterTable& table) {
     }
     if (!layer.empty()) lines[heading].total += total;
     lines.push_back({layer.empty() ? row.path : "  " + row.path.substr(layer.size() + 1),
-                     type_text(first.type), total, count,
-                     fmt::format("{} {:.3g}", enum_name(first.init.kind), first.init.scale)});
+                     type_text(first.type), total, count, init_text(first)});
   }
   return lines;
 }

@@ -106,4 +106,13 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
   return {decayed_step(inputs, change), next};
 }
 
+double Adafactor::width_factor(const Parameter& parameter) const {
+  if (p_.multiply_by_parameter_scale)
+    fail(
+        "Adafactor: mup_base is set, but an update of '{}' is as large as the weight, for which "
+        "muP has no rule; set multiply_by_parameter_scale=false, or leave task.mup_base empty",
+        parameter.path);
+  return BaseOptimizer::width_factor(parameter);
+}
+
 }  // namespace tessera

@@ -91,4 +91,11 @@ Updated Lamb::update(const UpdateInputs& inputs) const {
   return {decayed_step(step, change * ratio), stored(inputs, {m, v})};
 }
 
+double Lamb::width_factor(const Parameter& parameter) const {
+  fail(
+      "Lamb: mup_base is set, but an update of '{}' is as long as the weight, for which muP has no "
+      "rule; take AdamW, or leave task.mup_base empty",
+      parameter.path);
+}
+
 }  // namespace tessera

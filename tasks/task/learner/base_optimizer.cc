@@ -17,6 +17,7 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
+#include "layers/widths.h"
 
 namespace tessera {
 namespace {
@@ -104,6 +105,10 @@ std::vector<Tensor> BaseOptimizer::stored(const UpdateInputs& inputs,
     stored.push_back(stored_state(inputs, i, next[i], state_.rounding, noise));
   }
   return stored;
+}
+
+double BaseOptimizer::width_factor(const Parameter& parameter) const {
+  return 1.0 / width_ratios(parameter).in;
 }
 
 Type in_dtype(Type type, DType dtype) {

@@ -12,6 +12,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
+#include "layers/widths.h"
 
 namespace tessera {
 
@@ -127,6 +128,18 @@ double Muon::scale_of(const Type& parameter, const MatrixAxes& axes) const {
   }
   CHECK(false, "unknown scale");
   return 1.0;
+}
+
+// A change of spectral norm √(out/in) relative to the base's, as that of Adam's. Blocks, as heads,
+// share it: what n of them add, to one sum or each to its own, is √n as long as one of them.
+double Muon::width_factor(const Parameter& parameter) const {
+  const WidthRatios widths = width_ratios(parameter);
+  double blocks = 1.0;
+  for (const auto& [axis, ratio] : parameter.widths)
+    if (is_among(p_.block_axes, axis)) blocks *= ratio;
+  const MatrixAxes axes = matrices_of(parameter.path, *matrix_axes(parameter));
+  return std::sqrt(widths.out / widths.in / blocks) *
+         scale_of(in_base_model(parameter).type, axes) / scale_of(parameter.type, axes);
 }
 
 const BaseOptimizer& Muon::for_parameter(const Parameter& parameter) const {

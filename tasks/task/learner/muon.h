@@ -56,6 +56,7 @@ class Muon final : public BaseOptimizer {
   explicit Muon(const HParams& p);
   const BaseOptimizer& for_parameter(const Parameter& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
+  double width_factor(const Parameter& parameter) const override;
 
  private:
   MatrixAxes matrices_of(std::string_view path, const FanAxes& declared) const;

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
+#include "layers/widths.h"
 
 namespace tessera {
 
@@ -23,6 +24,11 @@ Updated Sgd::update(const UpdateInputs& inputs) const {
   const Tensor trace = old_state(inputs, 0) * p_.momentum + gradient;
   const Tensor change = p_.nesterov ? trace * p_.momentum + gradient : trace;
   return {decayed_step(inputs, change), stored(inputs, {trace})};
+}
+
+double Sgd::width_factor(const Parameter& parameter) const {
+  const WidthRatios widths = width_ratios(parameter);
+  return widths.out / widths.in;
 }
 
 Lion::Lion(const HParams& p) : BaseOptimizer(p, {{"m", MomentOrder::kFirst}}), p_(p) {}
