@@ -312,11 +312,6 @@ void ParameterTable::set_widths(const std::map<std::string, double>& widths) {
 
 namespace {
 
-double longest_side(const Parameter& parameter) {
-  const std::vector<Axis> axes = layer_axes(parameter);
-  return static_cast<double>(std::ranges::max_element(axes, {}, &Axis::size)->size);
-}
-
 // By the initialiser alone.
 Draw standard_draw(const Parameter& parameter) {
   const double scale = parameter.init.scale;
@@ -373,9 +368,12 @@ Draw draw_of(const Parameter& parameter) {
   Draw draw = standard_draw(base);
   if (draw.distribution == Distribution::kConstant) return draw;
   draw.factor *= width_ratios(parameter).initial;
+  const auto longest = [](const std::vector<Axis>& axes) {
+    return static_cast<double>(std::ranges::max(axes, {}, &Axis::size).size);
+  };
   // An orthogonal matrix has smaller elements the longer it is.
   if (draw.distribution == Distribution::kOrthogonal)
-    draw.factor *= std::sqrt(longest_side(parameter) / longest_side(base));
+    draw.factor *= std::sqrt(longest(layer_axes(parameter)) / longest(layer_axes(base)));
   return draw;
 }
 

@@ -99,7 +99,7 @@ void add_metric(std::string_view name, const Metric& metric, SourceSite site) {
   scope.keep_metric(scope.full_name(name, kind), metric);
 }
 
-ActivationScope::ActivationScope(bool records) : restored_(records_activations, records) {}
+Restored<bool> activations_scope(bool is_open) { return {records_activations, is_open}; }
 
 void add_activation(std::string_view name, Operand x) {
   if (innermost == nullptr || !records_activations) return;

@@ -39,18 +39,10 @@ void add_loss(std::string_view name, Operand loss);
 void add_metric(std::string_view name, const Metric& metric,
                 SourceSite site = SourceSite::current());
 
-// Reports the mean square of x as the metric "<name>_mean_square", while an ActivationScope is
-// alive. Of several calls with one name in one layer, the first counts.
+// Reports the mean square of x as the metric "<name>_mean_square", in an activations_scope(true).
+// Of several calls with one name in one layer, the first counts.
 void add_activation(std::string_view name, Operand x);
-
-// add_activation() traces something while one is alive, if `records`.
-class ActivationScope {
- public:
-  explicit ActivationScope(bool records);
-
- private:
-  Restored<bool> restored_;
-};
+Restored<bool> activations_scope(bool is_open);
 
 // Returns whether a scope collects summaries. In decoding none does: the two functions do nothing,
 // and a layer need not compute their arguments.

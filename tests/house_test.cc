@@ -119,8 +119,8 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49080},   {"layers", 5950},      {"tasks", 37400},       {"inputs", 13760},
-    {"plugins", 4870}, {"experiments", 4150}, {"plugins/cuda", 17930}};
+    {"core", 49080},   {"layers", 6110},      {"tasks", 37610},       {"inputs", 13760},
+    {"plugins", 4870}, {"experiments", 4160}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 60370;
 
 std::string size_folder(const std::string& file) {

@@ -44,8 +44,8 @@ Template<BaseModel> ByteLm::model() const {
           .vocab_size = vocab_size,
           .model_dims = model_dims,
           .num_layers = num_layers,
-          .num_heads = at_width("num_heads", num_heads),
-          .hidden_dims = at_width("hidden_dims", hidden_dims),
+          .num_heads = num_heads * model_dims / base_dims(),
+          .hidden_dims = hidden_dims * model_dims / base_dims(),
           .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
           .final_ln_tpl = RmsNorm::HParams{},
           .embedding_dropout_rate = dropout_rate,
@@ -79,7 +79,7 @@ ExperimentConfig ByteLm::build() const {
                                      .save_interval_steps = 250,
                                      .eval_interval_steps = 250,
                                      .sample = {.length = sample_length}}};
-  use_mup(task, model_dims, mup_base_dims);
+  if (mup_base_dims > 0) use_mup(task, model_dims, mup_base_dims);
   return {.mesh = mesh(),
           .task = task,
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
@@ -88,15 +88,10 @@ ExperimentConfig ByteLm::build() const {
 
 void ByteLm::validate() const {
   Experiment::validate();
-  const int64_t heads = at_width("num_heads", num_heads);
-  at_width("hidden_dims", hidden_dims);
-  if (heads < 1 || model_dims % heads != 0)
-    fail("num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is {}",
-         heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, heads)));
-}
-
-int64_t ByteLm::at_width(std::string_view knob, int64_t size) const {
-  return tessera::at_width(knob, size, model_dims, mup_base_dims);
+  const std::string_view knob = mup_base_dims > 0 ? "mup_base_dims" : "model_dims";
+  if (num_heads < 1 || base_dims() % num_heads != 0)
+    fail("num_heads={} does not divide {}={}; the nearest {} that it divides is {}", num_heads,
+         knob, base_dims(), knob, nearest_multiple(base_dims(), std::max<int64_t>(1, num_heads)));
 }
 
 Sweep ByteLm::search() const {

@@ -134,12 +134,8 @@ int64_t TransformerLmRecipe::batch_size() const {
   return whole;
 }
 
-int64_t TransformerLmRecipe::at_width(std::string_view knob, int64_t size) const {
-  return tessera::at_width(knob, size, model_dims, mup_base_dims);
-}
-
 int64_t TransformerLmRecipe::heads() const {
-  if (num_heads.has()) return at_width("num_heads", num_heads.get());
+  if (num_heads.has()) return num_heads.get();
   if (dims_per_head < 1 || model_dims % dims_per_head != 0)
     fail("dims_per_head={} does not divide model_dims={}; change it, or set num_heads",
          dims_per_head, model_dims);
@@ -159,8 +155,6 @@ Template<SequenceLayer> TransformerLmRecipe::attention() const {
                                  .logit_cap = attention_logit_cap,
                                  .dropout_rate = dropout_rate,
                                  .last_two_axes_fans = true};
-  if (num_kv_heads.has() && mup_base_dims > 0)
-    p.num_kv_heads = at_width("num_kv_heads", num_kv_heads.get());
   if (positions == LmPositions::kRotary) p.rotary_tpl = RotaryPositionEmbedding::HParams{};
   return p;
 }
@@ -183,8 +177,7 @@ TransformerLm::HParams TransformerLmRecipe::language_model() const {
       .model_dims = model_dims,
       .num_layers = num_layers,
       .num_heads = heads(),
-      .hidden_dims =
-          hidden_dims.has() ? at_width("hidden_dims", hidden_dims.get()) : 4 * model_dims,
+      .hidden_dims = hidden_dims.get_or(4 * model_dims),
       .softmax_tpl = SharedEmbeddingSoftmax::HParams{.scale_sqrt_depth = scale_embedding,
                                                      .use_bias = use_softmax_bias,
                                                      .loss = loss,
@@ -307,7 +300,7 @@ ExperimentConfig TransformerLmRecipe::build() const {
                            .model = model(),
                            .learner = learner(),
                            .train = train()};
-  use_mup(task, model_dims, mup_base_dims);
+  if (mup_base_dims > 0) use_mup(task, model_dims, mup_base_dims);
   return {.mesh = mesh_config,
           .rules = pax_rules(use_pipeline),
           .task = task,

@@ -45,9 +45,7 @@ struct TransformerLmRecipe : Experiment {
   Field<int64_t> num_heads;     // model_dims / dims_per_head unless set.
   int64_t dims_per_head = 128;  // Used where num_heads is unset; else model_dims / num_heads.
   Field<int64_t> num_kv_heads;  // num_heads unless set; fewer are grouped-query attention.
-  // muP: the width for which the three sizes above are, where set, and the optimizer's settings;
-  // the sizes grow with model_dims. 0: the standard parametrization.
-  int64_t mup_base_dims = 0;
+  int64_t mup_base_dims = 0;    // muP: model_dims of the base model; its other sizes in proportion.
   int64_t vocab_size = 32000;
   int64_t seq_len = 1024;              // Pax: MAX_SEQ_LEN.
   DType compute_dtype = DType::kBF16;  // Pax: FPROP_DTYPE. Weights are f32.
@@ -121,8 +119,7 @@ struct TransformerLmRecipe : Experiment {
          About(num_heads, "model_dims / dims_per_head unless set", kSize),
          About(dims_per_head, "used where num_heads is unset", kSize),
          About(num_kv_heads, "num_heads unless set; fewer are grouped-query attention", kSize),
-         About(mup_base_dims, "muP: the width of the model for which settings are; 0: standard",
-               kNotNegative),
+         About(mup_base_dims, "muP: model_dims of the base model; 0: standard", kNotNegative),
          About(vocab_size, kSize), About(seq_len, kSize), compute_dtype,
          About(percore_batch_size,
                "sequences per device and step, where global_batch_size is unset",
@@ -169,7 +166,6 @@ struct TransformerLmRecipe : Experiment {
   // Error if the mesh is not declared, or if the batch is not a whole number of sequences.
   int64_t batch_size() const;
   int64_t heads() const;
-  int64_t at_width(std::string_view knob, int64_t size) const;  // Of the model with muP.
 
   virtual Template<BaseModel> model() const;
   virtual Template<SequenceLayer> attention() const;

@@ -152,7 +152,7 @@ SingleTask::SingleTask(const HParams& p)
   check(p.decode);
   if (!p.mup_base.empty()) {
     const auto widths = relative_widths(model_->parameters(), p.mup_base);
-    check_mup(p.model, p.mup_base, widths);
+    check_mup(p, widths);
     model_->set_widths(widths);
   }
   learner_.check(model_->parameters());
@@ -162,7 +162,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const SeedScope seed(p_.train.seed);
-  const ActivationScope activations(p_.train.activations);
+  const auto activations = activations_scope(p_.train.activations);
   const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   const ParameterTable& table = model_->parameters();
   const std::vector<Tensor> parameters = parameter_inputs(table);

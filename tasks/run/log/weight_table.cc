@@ -45,13 +45,6 @@ std::string layer_of(const std::string& path) {
   return end == std::string::npos ? "" : path.substr(0, end + 1);
 }
 
-// "gaussian 0.02", with muP in a wider model "gaussian 0.02 x 0.5".
-std::string init_text(const Parameter& weight) {
-  const double initial = width_ratios(weight).initial;
-  return fmt::format("{} {:.3g}{}", enum_name(weight.init.kind), weight.init.scale,
-                     initial == 1.0 ? "" : fmt::format(" x {:.3g}", initial));
-}
-
 std::vector<Line> weight_lines(const ParameterTable& table) {
   std::vector<Line> lines;
   std::string layer;
@@ -66,7 +59,9 @@ std::vector<Line> weight_lines(const ParameterTable& table) {
     }
     if (!layer.empty()) lines[heading].total += total;
     lines.push_back({layer.empty() ? row.path : "  " + row.path.substr(layer.size() + 1),
-                     type_text(first.type), total, count, init_text(first)});
+                     type_text(first.type), total, count,
+                     fmt::format("{} {:.3g}", enum_name(first.init.kind),
+                                 first.init.scale * width_ratios(first).initial)});
   }
   return lines;
 }

@@ -107,11 +107,10 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
 }
 
 double Adafactor::width_factor(const Parameter& parameter) const {
-  if (p_.multiply_by_parameter_scale)
+  if (p_.multiply_by_parameter_scale && !parameter.widths.empty())
     fail(
-        "Adafactor: mup_base is set, but an update of '{}' is as large as the weight, for which "
-        "muP has no rule; set multiply_by_parameter_scale=false, or leave task.mup_base empty",
-        parameter.path);
+        "mup_base: muP has no rule for Adafactor with updates as large as weights; set "
+        "multiply_by_parameter_scale=false");
   return BaseOptimizer::width_factor(parameter);
 }
 

@@ -92,10 +92,8 @@ Updated Lamb::update(const UpdateInputs& inputs) const {
 }
 
 double Lamb::width_factor(const Parameter& parameter) const {
-  fail(
-      "Lamb: mup_base is set, but an update of '{}' is as long as the weight, for which muP has no "
-      "rule; take AdamW, or leave task.mup_base empty",
-      parameter.path);
+  if (parameter.widths.empty()) return 1.0;
+  fail("mup_base: muP has no rule for Lamb, whose updates are as long as weights; take AdamW");
 }
 
 }  // namespace tessera

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/learner/learner.h"
 
-#include <cmath>
-
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
@@ -101,13 +99,7 @@ const BaseOptimizer& Learner::optimizer_of(const Parameter& declared) const {
 
 double Learner::width_factor(const Parameter& declared) const {
   const BaseOptimizer& optimizer = optimizer_of(declared).for_parameter(declared);
-  if (declared.widths.empty()) return 1.0;
-  const double factor =
-      calling(optimizer, "width_factor()", [&] { return optimizer.width_factor(declared); });
-  if (!std::isfinite(factor) || factor <= 0.0)
-    fail_in(optimizer, "width_factor()", "returned {} for '{}', expected a positive number",
-            plain_nan(factor), declared.path);
-  return factor;
+  return calling(optimizer, "width_factor()", [&] { return optimizer.width_factor(declared); });
 }
 
 std::string Learner::widths_text(const ParameterTable& table) const {
@@ -120,9 +112,8 @@ std::string Learner::widths_text(const ParameterTable& table) const {
                         1.0 / rate, each.path, each.type.text_sized());
   }
   if (text.empty()) return "";
-  return "Weights relative to the base model (muP), and factors that follow\nin      out     "
-         "initial  "
-         "rate     decay    weight\n" +
+  return "Sizes relative to the base model (muP), and factors that follow\n"
+         "in      out     initial  rate     decay    weight\n" +
          text;
 }
 

@@ -130,8 +130,8 @@ double Muon::scale_of(const Type& parameter, const MatrixAxes& axes) const {
   return 1.0;
 }
 
-// A change of spectral norm √(out/in) relative to the base's, as that of Adam's. Blocks, as heads,
-// share it: what n of them add, to one sum or each to its own, is √n as long as one of them.
+// A change of spectral norm √(out/in) relative to the base's. n blocks, as heads, have √n that of
+// one.
 double Muon::width_factor(const Parameter& parameter) const {
   const WidthRatios widths = width_ratios(parameter);
   double blocks = 1.0;

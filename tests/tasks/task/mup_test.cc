@@ -18,6 +18,7 @@
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/language_model.h"
 #include "layers/widths.h"
+#include "tasks/recipes/transformer_lm_recipe.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/muon.h"
 #include "tasks/task/learner/optimizers.h"
@@ -66,15 +67,6 @@ const Parameter& parameter_at(const BaseTask& task, std::string_view path) {
   CAPTURE(path);
   REQUIRE(found != nullptr);
   return *found;
-}
-
-std::string refusal_of(const SingleTask::HParams& p) {
-  try {
-    SingleTask{p};
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // The weights of tests/golden/widths.py.
@@ -230,57 +222,84 @@ TEST_CASE("the learner steps by the factors, and decays as in the base model") {
                0.1 * 0.5 * 0.5);
 }
 
-TEST_CASE("a model whose own factors are the standard ones is refused, with the value to set") {
-  const auto with = [](const auto& change) {
-    SingleTask::HParams p = lm_task({32, 8, 48});
-    p.mup_base = {{"embed", 8}};
-    change(p);
-    return refusal_of(p);
-  };
-  REQUIRE(with([](auto&) {}).empty());
-  REQUIRE_THAT(with([](auto& p) {
-                 p.mup_base = {{"embedd", 8}};
-               }),
-               Catch::Contains("mup_base: no weight has an axis 'embedd'; the model's have ") &&
-                   Catch::Contains("did you mean 'embed'?"));
-  const auto tied = [](auto& p) {
+// The error for a model whose embedding is 4 times as wide as in the base model.
+template <typename Change>
+std::string error_with(const Change& change) {
+  SingleTask::HParams p = lm_task({32, 8, 48});
+  p.mup_base = {{"embed", 8}};
+  change(p);
+  return error_of([&] { SingleTask{p}; });
+}
+
+TEST_CASE("tables with the factors of the standard parametrization are refused") {
+  REQUIRE(error_with([](auto&) {}) == "no error");
+  const auto tied = [](SingleTask::HParams& p, double multiplier) {
     lm_of(p).separate_embedding_tpl = {};
-    lm_of(p).softmax_tpl = SharedEmbeddingSoftmax::HParams{};
+    lm_of(p).softmax_tpl = SharedEmbeddingSoftmax::HParams{.loss = {.multiplier = multiplier}};
   };
-  REQUIRE_THAT(with(tied),
+  REQUIRE_THAT(error_with([&](auto& p) { tied(p, 1.0); }),
                Catch::Contains("set task.model.lm_tpl.softmax_tpl.loss.multiplier=0.25"));
-  REQUIRE(with([&](auto& p) {
-            tied(p);
-            lm_of(p).softmax_tpl.template as<SharedEmbeddingSoftmax::HParams>().loss.multiplier =
-                0.25;
-          }).empty());
-  REQUIRE_THAT(with([](auto& p) {
+  REQUIRE(error_with([&](auto& p) { tied(p, 0.25); }) == "no error");
+  REQUIRE_THAT(error_with([](auto& p) {
                  lm_of(p).separate_embedding_tpl = Embedding::HParams{.scale_sqrt_depth = true};
                }),
                Catch::Contains("set task.model.lm_tpl.separate_embedding_tpl.multiplier=0.5"));
-  // Of heads of 4: 1/√1 at the base, divided by 4.
-  REQUIRE_THAT(with([](auto& p) {
-                 p.mup_base = {{"head_dim", 1}};
-               }),
-               Catch::Contains("attention_tpl.query_scale=0.25"));
-  REQUIRE_THAT(with([](auto& p) {
-                 lm_of(p).stacked_transformer_tpl = StackedTransformer::HParams{
-                     .block_tpl = TransformerBlock::HParams{
-                         .attention_tpl = LatentAttention::HParams{
-                             .kv_lora_rank = 8,
-                             .dims_per_head = 4,
-                             .rope_dims = 2,
-                             .rotary_tpl = RotaryPositionEmbedding::HParams{}}}};
-                 p.mup_base = {{"head_dim", 2}};
-               }),
-               Catch::Contains("attention_tpl.query_scale=0.25"));  // 1/√(2 + 2), divided by 2.
-  REQUIRE_THAT(with([](auto& p) { p.learner.optimizer_tpl = Lamb::HParams{}; }),
-               Catch::Contains("Lamb: mup_base is set") && Catch::Contains("take AdamW"));
-  REQUIRE_THAT(with([](auto& p) { p.learner.optimizer_tpl = Adafactor::HParams{}; }),
+}
+
+TEST_CASE("attention with wider heads and the standard scale is refused") {
+  const auto with = [](const Template<SequenceLayer>& attention_tpl, int64_t base) {
+    return error_with([&](auto& p) {
+      lm_of(p).stacked_transformer_tpl = StackedTransformer::HParams{
+          .block_tpl = TransformerBlock::HParams{.attention_tpl = attention_tpl}};
+      p.mup_base = {{"head_dim", base}};
+    });
+  };
+  // 1/√1 at the base, divided by 4.
+  DotProductAttention::HParams attention{.dims_per_head = 4};
+  REQUIRE_THAT(with(attention, 1), Catch::Contains("attention_tpl.query_scale=0.25"));
+  attention.use_per_dim_scale = true;
+  REQUIRE_THAT(with(attention, 1), Catch::Contains("attention_tpl.use_per_dim_scale=false, and"));
+  attention.use_per_dim_scale = false;
+  attention.query_scale = 0.25;
+  REQUIRE(with(attention, 1) == "no error");
+  // 1/√(2 + 2), divided by 2.
+  const LatentAttention::HParams latent{.kv_lora_rank = 8,
+                                        .dims_per_head = 4,
+                                        .rope_dims = 2,
+                                        .rotary_tpl = RotaryPositionEmbedding::HParams{}};
+  REQUIRE_THAT(with(latent, 2), Catch::Contains("attention_tpl.query_scale=0.25"));
+}
+
+TEST_CASE("axes that no weight has and optimizers without a rule are refused") {
+  REQUIRE_THAT(error_with([](auto& p) { p.mup_base["embedd"] = 8; }),
+               Catch::Contains("mup_base: no weight has an axis 'embedd'; the model's have ") &&
+                   Catch::Contains("did you mean 'embed'?"));
+  const auto with = [](const Template<BaseOptimizer>& optimizer_tpl) {
+    return error_with([&](auto& p) { p.learner.optimizer_tpl = optimizer_tpl; });
+  };
+  REQUIRE_THAT(with(Lamb::HParams{}), Catch::Contains("mup_base: muP has no rule for Lamb"));
+  REQUIRE_THAT(with(Adafactor::HParams{}),
                Catch::Contains("set multiply_by_parameter_scale=false"));
-  REQUIRE(with([](auto& p) {
-            p.learner.optimizer_tpl = Adafactor::HParams{.multiply_by_parameter_scale = false};
-          }).empty());
+  REQUIRE(with(Adafactor::HParams{.multiply_by_parameter_scale = false}) == "no error");
+}
+
+TEST_CASE("the knob of recipes sets the base model's sizes and the factors of the table") {
+  TransformerLmAdamRecipe recipe;
+  recipe.global_batch_size = 8;
+  recipe.model_dims = 256;
+  recipe.num_heads = 8;
+  recipe.mup_base_dims = 64;
+  auto task = recipe.build().task.as<SingleTask::HParams>();
+  REQUIRE(task.mup_base == MupBase{{"embed", 64}, {"heads", 2}, {"mlp", 256}});
+  const auto table = lm_of(task).softmax_tpl.as<SharedEmbeddingSoftmax::HParams>();
+  REQUIRE(table.loss.multiplier == 0.25);
+  REQUIRE(table.multiplier == 0.5);  // Of rows times √256, as if times √64.
+  REQUIRE(table.layer.init() == WeightInit{InitKind::kGaussian, 0.125});
+  const SingleTask made(task);
+  REQUIRE(draw_of(parameter_at(made, "lm.softmax.w")).factor == 0.125);
+  recipe.mup_base_dims = 48;
+  REQUIRE_THAT(error_of([&] { recipe.build(); }),
+               Catch::Contains("mup_base_dims=48: at model_dims=256 the size of heads is 8"));
 }
 
 enum class Parametrization { kStandard, kMup };
