@@ -119,9 +119,9 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49080},   {"layers", 6110},      {"tasks", 37610},       {"inputs", 13760},
+    {"core", 49080},   {"layers", 6080},      {"tasks", 37610},       {"inputs", 13760},
     {"plugins", 4870}, {"experiments", 4160}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 60370;
+constexpr int64_t kMostWords = 60820;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));

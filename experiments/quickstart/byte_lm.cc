@@ -79,7 +79,7 @@ ExperimentConfig ByteLm::build() const {
                                      .save_interval_steps = 250,
                                      .eval_interval_steps = 250,
                                      .sample = {.length = sample_length}}};
-  if (mup_base_dims > 0) use_mup(task, model_dims, mup_base_dims);
+  task.mup_base = use_mup(task.model, model_dims, mup_base_dims);
   return {.mesh = mesh(),
           .task = task,
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
@@ -92,6 +92,12 @@ void ByteLm::validate() const {
   if (num_heads < 1 || base_dims() % num_heads != 0)
     fail("num_heads={} does not divide {}={}; the nearest {} that it divides is {}", num_heads,
          knob, base_dims(), knob, nearest_multiple(base_dims(), std::max<int64_t>(1, num_heads)));
+  for (const int64_t size : {num_heads, hidden_dims})
+    if (size * model_dims % base_dims() != 0)
+      fail(
+          "mup_base_dims={}: num_heads={} or hidden_dims={} would not be whole at model_dims={}; "
+          "change one of them",
+          mup_base_dims, num_heads, hidden_dims, model_dims);
 }
 
 Sweep ByteLm::search() const {

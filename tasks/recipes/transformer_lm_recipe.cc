@@ -300,7 +300,7 @@ ExperimentConfig TransformerLmRecipe::build() const {
                            .model = model(),
                            .learner = learner(),
                            .train = train()};
-  if (mup_base_dims > 0) use_mup(task, model_dims, mup_base_dims);
+  task.mup_base = use_mup(task.model, model_dims, mup_base_dims);
   return {.mesh = mesh_config,
           .rules = pax_rules(use_pipeline),
           .task = task,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/task/mup.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "core/base/error.h"
 #include "layers/attention/dot_product_attention.h"
@@ -24,9 +26,9 @@ struct MupCheck {
     const auto is = [&](const std::type_info& hparams) {
       return p.hparams != nullptr && *p.hparams == hparams;
     };
-    const auto refuse = [&](const std::string& axis, std::string_view why, double value) {
+    const auto refuse = [&](const std::string& axis, std::string_view field, double value) {
       fail("mup_base: {} is {} times as large as in the base model; set {}.{}={}", axis,
-           ratio(axis), path, why, double_text(value));
+           ratio(axis), path, field, double_text(value));
     };
     const bool tied = is(typeid(SharedEmbeddingSoftmax::HParams));
     const bool latent = is(typeid(LatentAttention::HParams));
@@ -51,14 +53,18 @@ struct MupCheck {
 
 }  // namespace
 
-void check_mup(const SingleTask::HParams& task, const std::map<std::string, double>& widths) {
-  MupCheck{task.mup_base, widths}.check(resolved(task.model.to_tree()), "task.model");
+void check_mup(const Template<BaseModel>& model, const std::map<std::string, int64_t>& base,
+               const std::map<std::string, double>& widths) {
+  MupCheck{base, widths}.check(resolved(model.to_tree()), "task.model");
 }
 
-void use_mup(SingleTask::HParams& task, int64_t model_dims, int64_t base_dims) {
+std::map<std::string, int64_t> use_mup(Template<BaseModel>& model, int64_t model_dims,
+                                       int64_t base_dims) {
+  std::map<std::string, int64_t> base;
+  if (base_dims == 0) return base;
   const double ratio = static_cast<double>(model_dims) / static_cast<double>(base_dims);
-  const std::unique_ptr<BaseModel> model = task.model.instantiate();
-  for (const Parameter& parameter : model->parameters().parameters())
+  const std::unique_ptr<BaseModel> made = model.instantiate();
+  for (const Parameter& parameter : made->parameters().parameters())
     for (const auto& [axis, size, split] : parameter.type.axes) {
       if (axis != "embed" && axis != "mlp" && axis != "heads" && axis != "kv_heads") continue;
       if (size * base_dims % model_dims != 0)
@@ -66,18 +72,19 @@ void use_mup(SingleTask::HParams& task, int64_t model_dims, int64_t base_dims) {
             "mup_base_dims={}: at model_dims={} the size of {} is {}, of which the base model "
             "has no whole number; change one of them",
             base_dims, model_dims, axis, size);
-      task.mup_base[axis] = std::max(task.mup_base[axis], size * base_dims / model_dims);
+      base[axis] = std::max(base[axis], size * base_dims / model_dims);
     }
-  auto& lm = task.model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+  auto& lm = model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
   const auto keep_rows = [&](auto& p) {
     if (p.scale_sqrt_depth) p.multiplier /= std::sqrt(ratio);
   };
   if (lm.separate_embedding_tpl.has())
     keep_rows(lm.separate_embedding_tpl.as<Embedding::HParams>());
-  if (!lm.softmax_tpl.holds<SharedEmbeddingSoftmax::HParams>()) return;
+  if (!lm.softmax_tpl.holds<SharedEmbeddingSoftmax::HParams>()) return base;
   auto& table = lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>();
   keep_rows(table);
   table.loss.multiplier /= ratio;
+  return base;
 }
 
 }  // namespace tessera

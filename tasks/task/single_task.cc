@@ -18,7 +18,6 @@
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 #include "layers/summaries.h"
-#include "layers/widths.h"
 #include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/leaves.h"
 #include "tasks/task/microbatches.h"
@@ -152,7 +151,7 @@ SingleTask::SingleTask(const HParams& p)
   check(p.decode);
   if (!p.mup_base.empty()) {
     const auto widths = relative_widths(model_->parameters(), p.mup_base);
-    check_mup(p, widths);
+    check_mup(p.model, p.mup_base, widths);
     model_->set_widths(widths);
   }
   learner_.check(model_->parameters());

@@ -25,8 +25,8 @@ class SingleTask final : public BaseTask {
     Learner::HParams learner;
     TrainHParams train;
     DecodeHParams decode;
-    // Maximal update parametrization (layers/widths.h): sizes in the base model, for which learning
-    // rates and initial values are set, of the axes that are widths. Empty: standard.
+    // Maximal update parametrization (layers/parameter.h): sizes in the base model, for which
+    // learning rates and initial values are set, of the axes that are widths. Empty: standard.
     std::map<std::string, int64_t> mup_base;
     FIELDS(dtypes, model, learner, train, decode,
            About(mup_base, "axes that are widths, with their sizes in the base model of muP",

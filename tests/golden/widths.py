@@ -5,9 +5,9 @@
 
     python tests/golden/widths.py    (torch 2.15, mup 1.0.0)
 
-Each line of a case is a weight of tests/tasks/task/mup_test.cc: its path, the deviation, and
+Each line of a case is a weight of tests/tasks/task/mup_test.cc: its name, the deviation, and
 learning rate and decay of MuAdamW and of MuSGD. mup multiplies the logits by 1/width and treats
-their matrix as an input; `untied` has what a matrix without that factor needs for the same steps.
+their matrix as an input; the last line has what a matrix without that factor needs for equal steps.
 """
 import pathlib
 from unittest import mock

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "core/hparams/fold_layers.h"
-#include "layers/widths.h"
 
 namespace tessera {
 namespace {

@@ -17,7 +17,6 @@
 #include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/widths.h"
 
 namespace tessera {
 namespace {

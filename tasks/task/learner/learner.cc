@@ -8,7 +8,6 @@
 #include "core/ops/generator.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
-#include "layers/widths.h"
 #include "tasks/task/learner/base_optimizer.h"
 
 namespace tessera {

@@ -12,7 +12,6 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"
-#include "layers/widths.h"
 
 namespace tessera {
 

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
-#include "layers/widths.h"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +17,6 @@
 #include "layers/attention/latent_attention.h"
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/models/language_model.h"
-#include "layers/widths.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/muon.h"
@@ -81,6 +80,25 @@ const std::map<std::string, std::string> kPaths = {
     {"down.weight", "lm.transformer.x_layers[0].ffn.down"},
     {"logits.weight", "lm.softmax.w"}};
 
+// Compares a line of the golden file.
+void compare_weight(std::istream& file, const std::string& name, const BaseTask& task, double rate,
+                    double decay) {
+  const Parameter& weight = parameter_at(task, kPaths.at(name));
+  double expected = 0;
+  file >> expected;
+  if (name.ends_with(".weight") && name != "scale.weight")
+    REQUIRE(draw_of(weight).factor == Approx(expected));
+  const AdamW adam({});
+  const Sgd sgd({});
+  for (const BaseOptimizer* optimizer : std::vector<const BaseOptimizer*>{&adam, &sgd}) {
+    const double factor = optimizer->width_factor(weight);
+    file >> expected;
+    REQUIRE(rate * factor == Approx(expected));
+    file >> expected;
+    REQUIRE(decay / factor == Approx(expected));
+  }
+}
+
 TEST_CASE("initial deviations, learning rates and decays are those of the package mup") {
   std::ifstream file(fmt::format("{}/tests/golden/widths.txt", TESSERA_SOURCE_DIR));
   std::string word, name;
@@ -102,20 +120,7 @@ TEST_CASE("initial deviations, learning rates and decays are those of the packag
       p.mup_base = base.axes();
       task.emplace(p);
     } else {
-      const Parameter& weight = parameter_at(*task, kPaths.at(word));
-      const bool is_matrix = word.ends_with(".weight") && word != "scale.weight";
-      double expected = 0;
-      file >> expected;
-      if (is_matrix) REQUIRE(draw_of(weight).factor == Approx(expected));
-      const AdamW adam({});
-      const Sgd sgd({});
-      for (const BaseOptimizer* optimizer : std::vector<const BaseOptimizer*>{&adam, &sgd}) {
-        const double factor = optimizer->width_factor(weight);
-        file >> expected;
-        REQUIRE(rate * factor == Approx(expected));
-        file >> expected;
-        REQUIRE(decay / factor == Approx(expected));
-      }
+      compare_weight(file, word, *task, rate, decay);
       ++compared;
     }
   }
@@ -206,7 +211,7 @@ TEST_CASE("the learner steps by the factors, and decays as in the base model") {
   SingleTask::HParams p = linear_task();
   p.learner.optimizer_tpl = Sgd::HParams{.learning_rate = 0.1, .weight_decay = 0.5};
   p.learner.learning_rate_rules = {{{"bias"}, 0.5}};
-  p.mup_base = {{"embed", 1}, {"mlp", 1}};  // Of 3 and 2.
+  p.mup_base = {{"embed", 1}, {"mlp", 1}};  // They are 3 and 2.
   LinearTrial trial(p, 8);
   const LinearWeights before = trial.weights();
   trial.step(some_examples(8));
@@ -293,7 +298,7 @@ TEST_CASE("the knob of recipes sets the base model's sizes and the factors of th
   REQUIRE(task.mup_base == MupBase{{"embed", 64}, {"heads", 2}, {"mlp", 256}});
   const auto table = lm_of(task).softmax_tpl.as<SharedEmbeddingSoftmax::HParams>();
   REQUIRE(table.loss.multiplier == 0.25);
-  REQUIRE(table.multiplier == 0.5);  // Of rows times √256, as if times √64.
+  REQUIRE(table.multiplier == 0.5);  // Rows are times √256, as if times √64.
   REQUIRE(table.layer.init() == WeightInit{InitKind::kGaussian, 0.125});
   const SingleTask made(task);
   REQUIRE(draw_of(parameter_at(made, "lm.softmax.w")).factor == 0.125);
@@ -324,7 +329,7 @@ SingleTask::HParams wide_task(int64_t width, Parametrization parametrization,
               .params_init = WeightInit{InitKind::kGaussian, 0.05}}}};
   p.learner.optimizer_tpl = optimizer_tpl;
   p.train.activations = true;
-  if (parametrization == Parametrization::kMup) use_mup(p, width, kBaseWidth);
+  if (parametrization == Parametrization::kMup) p.mup_base = use_mup(p.model, width, kBaseWidth);
   return p;
 }
 
