@@ -6,6 +6,7 @@
 #pragma once
 
 #include <concepts>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +74,8 @@ class Layer {
 
   // Returns all weights of the model that the layer belongs to.
   const ParameterTable& parameters() const { return *table_; }
+  // Makes sizes relative to a base model known to them (layers/parameter.h), before any graph.
+  void set_widths(const std::map<std::string, double>& widths) { table_->set_widths(widths); }
   const std::string& path() const { return path_; }
   const DTypePolicy& dtypes() const { return dtypes_; }
 

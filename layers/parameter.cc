@@ -9,10 +9,12 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/base/random.h"
+#include "core/graph/layer_pieces.h"
 #include "core/graph/trace.h"
 
 namespace tessera {
@@ -262,6 +264,51 @@ std::optional<FanAxes> matrix_axes(const Parameter& parameter) {
   return FanAxes{fans.in, fans.out};
 }
 
+WidthRatios width_ratios(const Parameter& parameter) {
+  FanAxes axes = parameter.fans;
+  if (axes.in.empty() && axes.out.empty()) axes = matrix_axes(parameter).value_or(FanAxes{});
+  WidthRatios ratios;
+  bool is_input = true, is_output = true;
+  for (const auto& [axis, ratio] : parameter.widths) {
+    if (std::ranges::find(axes.in, axis) != axes.in.end()) {
+      ratios.in *= ratio;
+      is_input = false;
+    } else if (axes.out.empty() || std::ranges::find(axes.out, axis) != axes.out.end()) {
+      ratios.out *= ratio;
+      is_output = false;
+    }
+  }
+  if (!is_input) ratios.initial = is_output ? 1.0 / ratios.in : 1.0 / std::sqrt(ratios.in);
+  return ratios;
+}
+
+Parameter in_base_model(Parameter parameter) {
+  for (Axis& axis : parameter.type.axes)
+    if (const auto width = parameter.widths.find(axis.name); width != parameter.widths.end())
+      axis.size =
+          std::max<int64_t>(1, std::llround(static_cast<double>(axis.size) / width->second));
+  return parameter;
+}
+
+std::map<std::string, double> relative_widths(const ParameterTable& table,
+                                              const std::map<std::string, int64_t>& base) {
+  std::map<std::string, double> widths;
+  std::vector<std::string> names;
+  for (const Parameter& parameter : table.parameters())
+    for (const Axis& axis : parameter.type.axes) {
+      if (parameter.is_frozen || (axis.name == kLayersAxis && parameter.stack > 0)) continue;
+      if (std::ranges::find(names, axis.name) == names.end()) names.push_back(axis.name);
+      if (const auto size = base.find(axis.name); size != base.end())
+        widths[axis.name] = std::max(
+            widths[axis.name], static_cast<double>(axis.size) / static_cast<double>(size->second));
+    }
+  for (const auto& [axis, size] : base)
+    if (!widths.contains(axis))
+      fail("mup_base: no weight has an axis '{}'; the model's have {}{}", axis,
+           fmt::join(names, ", "), did_you_mean(axis, names));
+  return widths;
+}
+
 int32_t ParameterTable::add(Parameter parameter) {
   if (find(parameter.path) != nullptr)
     fail("weight '{}' is declared twice; give one of the layers or weights another name",
@@ -302,7 +349,17 @@ std::vector<Tensor> parameter_inputs(const ParameterTable& table) {
   return inputs;
 }
 
-Draw draw_of(const Parameter& parameter) {
+void ParameterTable::set_widths(const std::map<std::string, double>& widths) {
+  for (Parameter& parameter : parameters_)
+    for (const Axis& axis : layer_axes(parameter))
+      if (const auto width = widths.find(axis.name); width != widths.end() && !parameter.is_frozen)
+        parameter.widths.insert(*width);
+}
+
+namespace {
+
+// By the initialiser alone.
+Draw standard_draw(const Parameter& parameter) {
   const double scale = parameter.init.scale;
   const Fans fans = fans_of(parameter);
   const std::vector<Axis> axes = layer_axes(parameter);
@@ -348,6 +405,22 @@ Draw draw_of(const Parameter& parameter) {
   }
   CHECK(false, "unknown initialiser");
   return {};
+}
+
+}  // namespace
+
+Draw draw_of(const Parameter& parameter) {
+  const Parameter base = in_base_model(parameter);
+  Draw draw = standard_draw(base);
+  if (draw.distribution == Distribution::kConstant) return draw;
+  draw.factor *= width_ratios(parameter).initial;
+  const auto longest = [](const std::vector<Axis>& axes) {
+    return static_cast<double>(std::ranges::max(axes, {}, &Axis::size).size);
+  };
+  // An orthogonal matrix has smaller elements the longer it is.
+  if (draw.distribution == Distribution::kOrthogonal)
+    draw.factor *= std::sqrt(longest(layer_axes(parameter)) / longest(layer_axes(base)));
+  return draw;
 }
 
 void initialize(const Parameter& parameter, uint64_t seed, const Region& block,

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,8 @@ struct Parameter {
   std::vector<Axis> layout;  // The declared axes, if they have splits; the rules then do not apply.
   std::optional<BalancedBy> balanced_by;  // None: trained by gradients.
   bool is_frozen = false;                 // Not trained, whatever the learner says.
+  // Sizes of its axes that are widths, relative to a base model (relative_widths); empty: none.
+  std::map<std::string, double> widths;
 };
 
 // Returns the axes of the matrices of which a weight consists: those that `fans` declares, else the
@@ -57,10 +60,32 @@ struct Parameter {
 // matrices: layers, experts, the parts of a fused projection. None: it has no matrices.
 std::optional<FanAxes> matrix_axes(const Parameter& parameter);
 
+// The maximal update parametrization (muP; Yang et al., "Tensor Programs V", 2022, arXiv
+// 2203.03466, table 3). Where a weight's fan-in and fan-out, of axes that are widths, are `in` and
+// `out` times those in the base model,
+//
+//   weights (widths)           initial deviation   Adam's learning rate   SGD's
+//   input, vectors (out)       the base's          1                      out
+//   hidden (both)              the base's / √in    1 / in                 out / in
+//   output (in)                the base's / in     1 / in                 1 / in
+//
+// keep activations and their changes as large as there. "The base's" is what the initialiser gives
+// at the base's sizes. Factors of activations are HParams: tasks/task/mup.h.
+struct WidthRatios {
+  double in = 1.0, out = 1.0;
+  double initial = 1.0;  // The initial deviation relative to the base's.
+};
+WidthRatios width_ratios(const Parameter& parameter);
+
+// Returns the weight with the sizes that it has in the base model.
+Parameter in_base_model(Parameter parameter);
+
 class ParameterTable {
  public:
   // Returns the parameter's index. Error if the path is taken.
   int32_t add(Parameter parameter);
+  // Sets Parameter::widths, by axis.
+  void set_widths(const std::map<std::string, double>& widths);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& at(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
@@ -70,6 +95,11 @@ class ParameterTable {
  private:
   std::vector<Parameter> parameters_;
 };
+
+// Returns for each axis of `base` its largest size in weights, relative to that in `base`. Error
+// for an axis that no weight has.
+std::map<std::string, double> relative_widths(const ParameterTable& table,
+                                              const std::map<std::string, int64_t>& base);
 
 // Returns its type in storage: the declared layout, or that of the rules on this mesh, by default
 // those being traced.

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
@@ -14,6 +16,7 @@ namespace tessera {
 namespace {
 
 thread_local SummaryScope* innermost = nullptr;
+thread_local bool records_activations = false;
 
 constexpr std::string_view kStack = "[]";
 
@@ -96,6 +99,18 @@ void add_metric(std::string_view name, const Metric& metric, SourceSite site) {
   SummaryScope& scope = *innermost;
   const auto kind = sum.rank() == 0 ? SummaryScope::Kind::kScalar : SummaryScope::Kind::kHistogram;
   scope.keep_metric(scope.full_name(name, kind), metric);
+}
+
+Restored<bool> activations_scope(bool is_open) { return {records_activations, is_open}; }
+
+void add_activation(std::string_view name, Operand x) {
+  if (innermost == nullptr || !records_activations) return;
+  const std::string metric = fmt::format("{}_mean_square", name);
+  if (innermost->names_.contains(fmt::format("{}.{}", traced_path(), metric))) return;
+  const SiteScope from(x.site);
+  const Tensor squares = square(as_dtype(reduced(x.tensor), DType::kF32));
+  const auto elements = static_cast<double>(squares.type().elements());
+  add_metric(metric, {reduce_sum(squares), constant(elements, DType::kF32)}, x.site);
 }
 
 bool collects_summaries() { return innermost != nullptr; }

@@ -39,6 +39,11 @@ void add_loss(std::string_view name, Operand loss);
 void add_metric(std::string_view name, const Metric& metric,
                 SourceSite site = SourceSite::current());
 
+// Reports the mean square of x as the metric "<name>_mean_square", in an activations_scope(true).
+// Of several calls with one name in one layer, the first counts.
+void add_activation(std::string_view name, Operand x);
+Restored<bool> activations_scope(bool is_open);
+
 // Returns whether a scope collects summaries. In decoding none does: the two functions do nothing,
 // and a layer need not compute their arguments.
 bool collects_summaries();
@@ -67,6 +72,7 @@ class SummaryScope {
  private:
   friend void add_loss(std::string_view name, Operand loss);
   friend void add_metric(std::string_view name, const Metric& metric, SourceSite site);
+  friend void add_activation(std::string_view name, Operand x);
   friend void inspect(Operand x, std::string_view name);
 
   enum class Kind { kScalar, kHistogram, kInspected };

@@ -15,6 +15,7 @@
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
 #include "tasks/task/learner/schedules.h"
+#include "tasks/task/mup.h"
 #include "tasks/task/single_task.h"
 
 namespace tessera {
@@ -43,8 +44,8 @@ Template<BaseModel> ByteLm::model() const {
           .vocab_size = vocab_size,
           .model_dims = model_dims,
           .num_layers = num_layers,
-          .num_heads = num_heads,
-          .hidden_dims = hidden_dims,
+          .num_heads = num_heads * model_dims / base_dims(),
+          .hidden_dims = hidden_dims * model_dims / base_dims(),
           .stacked_transformer_tpl = StackedTransformer::HParams{.block_tpl = block},
           .final_ln_tpl = RmsNorm::HParams{},
           .embedding_dropout_rate = dropout_rate,
@@ -71,23 +72,32 @@ ExperimentConfig ByteLm::build() const {
                                             .seq_len = seq_len,
                                             .shuffle = Shuffle::kNone,
                                             .repeat = false};
+  SingleTask::HParams task{.dtypes = DTypePolicy{.compute = compute_dtype},
+                           .model = model(),
+                           .learner = learner(),
+                           .train = {.num_train_steps = num_train_steps,
+                                     .save_interval_steps = 250,
+                                     .eval_interval_steps = 250,
+                                     .sample = {.length = sample_length}}};
+  task.mup_base = use_mup(task.model, model_dims, mup_base_dims);
   return {.mesh = mesh(),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = learner(),
-                                      .train = {.num_train_steps = num_train_steps,
-                                                .save_interval_steps = 250,
-                                                .eval_interval_steps = 250,
-                                                .sample = {.length = sample_length}}},
+          .task = task,
           .input = TextInput::HParams{.global_batch_size = global_batch_size, .seq_len = seq_len},
           .eval_inputs = {{"validation", validation}}};
 }
 
 void ByteLm::validate() const {
   Experiment::validate();
-  if (num_heads < 1 || model_dims % num_heads != 0)
-    fail("num_heads={} does not divide model_dims={}; the nearest model_dims that it divides is {}",
-         num_heads, model_dims, nearest_multiple(model_dims, std::max<int64_t>(1, num_heads)));
+  const std::string_view knob = mup_base_dims > 0 ? "mup_base_dims" : "model_dims";
+  if (num_heads < 1 || base_dims() % num_heads != 0)
+    fail("num_heads={} does not divide {}={}; the nearest {} that it divides is {}", num_heads,
+         knob, base_dims(), knob, nearest_multiple(base_dims(), std::max<int64_t>(1, num_heads)));
+  for (const int64_t size : {num_heads, hidden_dims})
+    if (size * model_dims % base_dims() != 0)
+      fail(
+          "mup_base_dims={}: num_heads={} or hidden_dims={} would not be whole at model_dims={}; "
+          "change one of them",
+          mup_base_dims, num_heads, hidden_dims, model_dims);
 }
 
 Sweep ByteLm::search() const {
@@ -100,6 +110,7 @@ void ByteLm::shrink() {
   num_heads = 4;
   model_dims = num_heads * 8;
   hidden_dims = 3 * model_dims;
+  if (mup_base_dims > 0) mup_base_dims = model_dims / 2;
   seq_len = 32;
   global_batch_size = 8;
   num_train_steps = kSmokeSteps;

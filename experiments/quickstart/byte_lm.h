@@ -19,6 +19,7 @@ struct ByteLm : Experiment {
   int64_t num_heads = 4;
   // Gated: three matrices, as many weights as two of 1.5 times this width.
   int64_t hidden_dims = 384;
+  int64_t mup_base_dims = 0;  // muP: model_dims for which the two sizes above are.
   int64_t seq_len = 256;
   int64_t global_batch_size = 32;
   int64_t num_train_steps = 1000;
@@ -34,6 +35,8 @@ struct ByteLm : Experiment {
          About(num_layers, kLayerCount), About(model_dims, "width of the residual", kSize),
          About(num_heads, kSize),
          About(hidden_dims, "width of each of three matrices of the feed-forward layer", kSize),
+         About(mup_base_dims, "muP: model_dims for which other settings are; 0: standard",
+               kNotNegative),
          About(seq_len, "tokens of a sequence", kSize),
          About(global_batch_size, "sequences of a step, on all devices", kSize),
          About(num_train_steps, kNotNegative),
@@ -52,6 +55,7 @@ struct ByteLm : Experiment {
   Sweep search() const override;
 
  protected:
+  int64_t base_dims() const { return mup_base_dims > 0 ? mup_base_dims : model_dims; }
   Template<BaseModel> model() const;
   Learner::HParams learner() const;
 };

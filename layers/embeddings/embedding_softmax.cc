@@ -18,6 +18,7 @@
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "layers/summaries.h"
 
 namespace tessera {
 
@@ -135,7 +136,7 @@ Embedding::Embedding(const HParams& p)
     : LayerOf(p.layer),
       scale_(row_scale(p)),
       table_(weight("w", {{"vocab", p.vocab_size.get()}, {"embed", p.model_dims.get()}},
-                    p.layer.init())) {}
+                    p.layer.init(), {{"vocab"}, {"embed"}})) {}
 
 Tensor Embedding::fprop(Tensor ids) const { return embedded(param(table_), ids, scale_); }
 
@@ -147,7 +148,8 @@ BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
         "focal_gamma={} and label_smoothing={} exclude each other: the focal loss is that of one "
         "label; set one of them to 0",
         options.focal_gamma, options.label_smoothing);
-  w_ = weight("w", std::move(matrix), p.init());
+  FanAxes fans{{matrix.front().name}, {matrix.back().name}};
+  w_ = weight("w", std::move(matrix), p.init(), std::move(fans));
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
 }
 
@@ -189,6 +191,7 @@ Tensor BaseSoftmax::capped(const Tensor& logits, DType dtype) const {
 }
 
 CrossEntropy BaseSoftmax::label_loss(const Tensor& logits, const Tensor& labels) const {
+  add_activation("logits", logits);
   const auto scores = [&](double z_loss) {
     return cross_entropy(logits, labels, "vocab",
                          {options_.label_smoothing, z_loss, options_.soft_cap});

@@ -86,7 +86,7 @@ BaseRouter::BaseRouter(const LayerHParams& layer, int64_t model_dims, int64_t nu
                        bool use_bias)
     : LayerOf(layer), num_experts_(num_experts) {
   const Axis experts{std::string(kExpertsAxis), num_experts, {}};
-  w_ = weight("w", {{"embed", model_dims, {}}, experts}, layer.init());
+  w_ = weight("w", {{"embed", model_dims, {}}, experts}, layer.init(), {{"embed"}, {experts.name}});
   if (use_bias) logit_bias_ = weight("logit_bias", {experts}, zeros());
 }
 

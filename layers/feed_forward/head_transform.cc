@@ -12,7 +12,7 @@ REGISTER_TEMPLATE(UnaryLayer, HeadTransform);
 
 HeadTransform::HeadTransform(const HParams& p) : UnaryLayer(p.layer) {
   const Axis mlp{"mlp", p.model_dims.get(), {}};
-  w_ = weight("w", {{"embed", p.model_dims.get()}, mlp}, p.layer.init());
+  w_ = weight("w", {{"embed", p.model_dims.get()}, mlp}, p.layer.init(), {{"embed"}, {mlp.name}});
   if (p.use_bias) bias_ = weight("b", {mlp}, zeros());
   activation_ = child("activation", p.activation_tpl);
   norm_ = child("norm", p.norm_tpl);

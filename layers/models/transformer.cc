@@ -6,6 +6,7 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/dropout.h"
+#include "layers/summaries.h"
 
 namespace tessera {
 
@@ -35,7 +36,7 @@ TransformerBlock::TransformerBlock(const HParams& p)
 TransformerBlock::Residual TransformerBlock::residual_around(std::string_view sublayer,
                                                              const HParams& p, bool before) {
   const bool after = policy_ != NormPolicy::kPre;
-  Residual around;
+  Residual around{.name = std::string(sublayer)};
   if (before) around.pre_norm = child(fmt::format("{}_norm", sublayer), p.norm_tpl);
   if (after) around.post_norm = child(fmt::format("{}_post_norm", sublayer), p.norm_tpl);
   around.dropout = child<UnaryLayer>(fmt::format("{}_dropout", sublayer),
@@ -51,6 +52,7 @@ Tensor TransformerBlock::branch(const Residual& around, const Tensor& x, F subla
       policy_ == NormPolicy::kPostSkip || policy_ == NormPolicy::kPrimerHybrid;
   if (normalise_branch) y = around.post_norm(y);
   y = around.dropout(y);
+  add_activation(around.name, y);
   return multiplier_ == 1.0 ? y : y * multiplier_;
 }
 

@@ -49,6 +49,7 @@ class TransformerBlock final : public SequenceLayer {
  private:
   // The norms and dropout around one sublayer.
   struct Residual {
+    std::string name;  // The sublayer's.
     ChildLayer<UnaryLayer> pre_norm, post_norm, dropout;
   };
   Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;

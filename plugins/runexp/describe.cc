@@ -32,6 +32,8 @@ struct Describe {
       const std::unique_ptr<BaseTask> task = configured.config.task.instantiate();
       const MultiOptimizer& optimizers = task->learner().multi_optimizer();
       fmt::print(out, "\n{}", optimizers.rates_text(task->train().num_train_steps));
+      const std::string widths = task->learner().widths_text(task->model().parameters());
+      if (!widths.empty()) fmt::print(out, "\n{}", widths);
     } catch (const std::exception& error) {
       fmt::print(out, "\nnote: such a task cannot run: {}\n", error.what());
     }

@@ -9,6 +9,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "tasks/recipes/recipe_input.h"
 #include "tasks/task/learner/schedules.h"
+#include "tasks/task/mup.h"
 #include "tasks/task/pipeline_schedules.h"
 #include "tasks/task/single_task.h"
 
@@ -61,6 +62,7 @@ void TransformerLmRecipe::shrink() {
   dims_per_head = 8;
   model_dims = 8 * num_heads.get();
   if (hidden_dims.has()) hidden_dims = 2 * model_dims;
+  if (mup_base_dims > 0) mup_base_dims = model_dims / 2;
   vocab_size = 264;  // Bytes and the reserved id, rounded up.
   seq_len = 32;
   trainable_positions = 32;
@@ -167,7 +169,8 @@ Template<UnaryLayer> TransformerLmRecipe::feed_forward() const {
 TransformerLm::HParams TransformerLmRecipe::language_model() const {
   const WeightInit table_init{
       InitKind::kGaussian,
-      softmax_init_std.get_or(1.0 / std::sqrt(static_cast<double>(model_dims)))};
+      softmax_init_std.get_or(
+          1.0 / std::sqrt(static_cast<double>(mup_base_dims > 0 ? mup_base_dims : model_dims)))};
   const SoftmaxOptions loss{.soft_cap = softmax_logit_cap};
   TransformerLm::HParams lm{
       .vocab_size = vocab_size,
@@ -293,13 +296,14 @@ ExperimentConfig TransformerLmRecipe::build() const {
   if (use_pipeline)
     mesh_config.axis_names =
         strategy_axes(Strategy::kFullyShardedTensorPipeline, std::move(mesh_config.axis_names));
+  SingleTask::HParams task{.dtypes = DTypePolicy{.param = DType::kF32, .compute = compute_dtype},
+                           .model = model(),
+                           .learner = learner(),
+                           .train = train()};
+  task.mup_base = use_mup(task.model, model_dims, mup_base_dims);
   return {.mesh = mesh_config,
           .rules = pax_rules(use_pipeline),
-          .task = SingleTask::HParams{.dtypes = DTypePolicy{.param = DType::kF32,
-                                                            .compute = compute_dtype},
-                                      .model = model(),
-                                      .learner = learner(),
-                                      .train = train()},
+          .task = task,
           .input = input("train"),
           .eval_inputs = {{"validation", input("validation")}}};
 }

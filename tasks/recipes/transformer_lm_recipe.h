@@ -45,6 +45,7 @@ struct TransformerLmRecipe : Experiment {
   Field<int64_t> num_heads;     // model_dims / dims_per_head unless set.
   int64_t dims_per_head = 128;  // Used where num_heads is unset; else model_dims / num_heads.
   Field<int64_t> num_kv_heads;  // num_heads unless set; fewer are grouped-query attention.
+  int64_t mup_base_dims = 0;    // muP: model_dims of the base model; its other sizes in proportion.
   int64_t vocab_size = 32000;
   int64_t seq_len = 1024;              // Pax: MAX_SEQ_LEN.
   DType compute_dtype = DType::kBF16;  // Pax: FPROP_DTYPE. Weights are f32.
@@ -118,6 +119,7 @@ struct TransformerLmRecipe : Experiment {
          About(num_heads, "model_dims / dims_per_head unless set", kSize),
          About(dims_per_head, "used where num_heads is unset", kSize),
          About(num_kv_heads, "num_heads unless set; fewer are grouped-query attention", kSize),
+         About(mup_base_dims, "muP: model_dims of the base model; 0: standard", kNotNegative),
          About(vocab_size, kSize), About(seq_len, kSize), compute_dtype,
          About(percore_batch_size,
                "sequences per device and step, where global_batch_size is unset",

@@ -177,6 +177,7 @@ struct TrainHParams {
   int64_t collective_timeout_seconds = 600;
   int64_t stop_deadline_seconds = 120;
   bool parameter_norms = false;
+  bool activations = false;
   bool deterministic = true;
   Numerics numerics = Numerics::kStandard;
 
@@ -202,6 +203,7 @@ struct TrainHParams {
                {.min = 1}),
          About(stop_deadline_seconds, "for saving after a stop signal", {.min = 1}),
          About(parameter_norms, "log norms of each weight and gradient"),
+         About(activations, "log mean squares of what layers add to the residual, and of logits"),
          About(deterministic, "false permits GPU kernels whose bits differ from run to run"),
          About(numerics,
                "f64: in double precision, slow; mesh_invariant: the same bits on every mesh"),

@@ -19,10 +19,12 @@
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
+#include "layers/summaries.h"
 #include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/leaves.h"
 #include "tasks/task/microbatches.h"
 #include "tasks/task/model_pipeline.h"
+#include "tasks/task/mup.h"
 
 namespace tessera {
 
@@ -196,6 +198,11 @@ SingleTask::SingleTask(const HParams& p)
       noisy_(p.variational_noise.weights, "variational_noise.weights") {
   check(p.decode);
   noisy_.check(model_->parameters());
+  if (!p.mup_base.empty()) {
+    const auto widths = relative_widths(model_->parameters(), p.mup_base);
+    check_mup(p.model, p.mup_base, widths);
+    model_->set_widths(widths);
+  }
   learner_.check(model_->parameters());
   if (learner_.multi_optimizer().reads_drawn_gradient() && !model_->draws_labels())
     fail(
@@ -208,6 +215,7 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const SeedScope seed(p_.train.seed);
+  const auto activations = activations_scope(p_.train.activations);
   const MeshInvariantScope mesh_invariant(is_mesh_invariant(p_));
   const ParameterTable& table = model_->parameters();
   const std::vector<Tensor> parameters = parameter_inputs(table);

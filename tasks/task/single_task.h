@@ -3,6 +3,7 @@
 // clipping, update and metrics), of evaluation, and of decoding. It does not run graphs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,7 +39,12 @@ class SingleTask final : public BaseTask {
     // empty: the model's loss and all auxiliary losses.
     std::map<std::string, double> losses;
     VariationalNoise variational_noise;
-    FIELDS(dtypes, model, learner, train, decode, losses, variational_noise)
+    // Maximal update parametrization (layers/parameter.h): sizes in the base model, for which
+    // learning rates and initial values are set, of the axes that are widths. Empty: standard.
+    std::map<std::string, int64_t> mup_base;
+    FIELDS(dtypes, model, learner, train, decode, losses, variational_noise,
+           About(mup_base, "axes that are widths, with their sizes in the base model of muP",
+                 kSize))
   };
   explicit SingleTask(const HParams& p);
 

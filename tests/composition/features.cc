@@ -268,6 +268,17 @@ void set_schedule_free(ModelParts& m, Chance&) {
       ScheduleFreeAdamW::HParams{.epsilon = kEpsilon, .weight_decay = 0.1};
 }
 
+// A base model half as wide. Optimizers differ in their factors of learning rates.
+void set_mup(ModelParts& m, Chance& chance) {
+  if (chance.coin())
+    set_sgd(m, chance);
+  else if (chance.coin())
+    set_muon(m, chance);
+  m.task.mup_base = {{"embed", m.sizes.embed / 2}};
+  m.loss.multiplier = 0.5;
+  m.table_multiplier = 0.7;
+}
+
 // Lamb for feed-forward weights, AdamW for the others, with other rates for norms.
 void set_several_optimizers(ModelParts& m, Chance& chance) {
   m.task.learner.optimizer_rules = {
@@ -421,6 +432,7 @@ const std::vector<Feature> kFeatures = {
     {"schedule_free", "optimizer", "", set_schedule_free},
     {"sophia", "optimizer", "", set_sophia},
     {"several_optimizers", "optimizer", "", set_several_optimizers},
+    {"mup", "optimizer", "", set_mup},
     {"bf16_state", "optimizer", "", set_bf16_state},
     {"stochastic_state", "optimizer", "", set_stochastic_state},
     {"clip", "clip", "", [](Parts& m, Any&) { m.task.learner.clip_gradient_norm_to_value = 0.1; }},

@@ -59,7 +59,8 @@ std::vector<Line> weight_lines(const ParameterTable& table) {
     if (!layer.empty()) lines[heading].total += total;
     lines.push_back({layer.empty() ? row.path : "  " + row.path.substr(layer.size() + 1),
                      type_text(first.type), total, count,
-                     fmt::format("{} {:.3g}", enum_name(first.init.kind), first.init.scale)});
+                     fmt::format("{} {:.3g}", enum_name(first.init.kind),
+                                 first.init.scale * width_ratios(first).initial)});
   }
   return lines;
 }

@@ -106,4 +106,12 @@ Updated Adafactor::update(const UpdateInputs& inputs) const {
   return {decayed_step(inputs, change), next};
 }
 
+double Adafactor::width_factor(const Parameter& parameter) const {
+  if (p_.multiply_by_parameter_scale && !parameter.widths.empty())
+    fail(
+        "mup_base: muP has no rule for Adafactor with updates as large as weights; set "
+        "multiply_by_parameter_scale=false");
+  return BaseOptimizer::width_factor(parameter);
+}
+
 }  // namespace tessera

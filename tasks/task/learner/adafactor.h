@@ -39,6 +39,7 @@ class Adafactor final : public BaseOptimizer {
   explicit Adafactor(const HParams& p);
   std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
+  double width_factor(const Parameter& parameter) const override;
 
  private:
   HParams p_;

@@ -91,4 +91,9 @@ Updated Lamb::update(const UpdateInputs& inputs) const {
   return {decayed_step(step, change * ratio), stored(inputs, {m, v})};
 }
 
+double Lamb::width_factor(const Parameter& parameter) const {
+  if (parameter.widths.empty()) return 1.0;
+  fail("mup_base: muP has no rule for Lamb, whose updates are as long as weights; take AdamW");
+}
+
 }  // namespace tessera

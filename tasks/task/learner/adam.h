@@ -79,6 +79,7 @@ class Lamb final : public BaseOptimizer {
   };
   explicit Lamb(const HParams& p);
   Updated update(const UpdateInputs& inputs) const override;
+  double width_factor(const Parameter& parameter) const override;
 
  private:
   HParams p_;

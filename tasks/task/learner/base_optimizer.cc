@@ -106,6 +106,10 @@ std::vector<Tensor> BaseOptimizer::stored(const UpdateInputs& inputs,
   return stored;
 }
 
+double BaseOptimizer::width_factor(const Parameter& parameter) const {
+  return 1.0 / width_ratios(parameter).in;
+}
+
 Type in_dtype(Type type, DType dtype) {
   type.dtype = dtype;
   return type;

@@ -75,6 +75,10 @@ class BaseOptimizer {
   // The state of the parameter at this path; by default its moments.
   virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
+  // The factor of the weight's learning rate for its size relative to a base model, by which an
+  // update changes activations as there (muP). By default that of an update whose elements do not
+  // depend on the size of gradients.
+  virtual double width_factor(const Parameter& parameter) const;
 
  protected:
   // Takes HParams with learning_rate, schedule_tpl and weight_decay,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
@@ -106,7 +107,7 @@ void Learner::check(const ParameterTable& table) const {
     if (trains(each)) trained.push_back(each.path);
   optimizers_.check(table, trained);
   for (const Parameter& each : table.parameters())
-    if (trains(each)) optimizer_of(each).for_parameter(each);
+    if (trains(each)) width_factor(each);
   if (trained.empty())
     fail(
         "learner: every parameter is frozen, so there is nothing to train; see "
@@ -127,12 +128,33 @@ const BaseOptimizer& Learner::optimizer_of(const Parameter& declared) const {
   return *optimizers()[optimizers_.index_of(declared.path)].optimizer;
 }
 
+double Learner::width_factor(const Parameter& declared) const {
+  const BaseOptimizer& optimizer = optimizer_of(declared).for_parameter(declared);
+  return calling(optimizer, "width_factor()", [&] { return optimizer.width_factor(declared); });
+}
+
+std::string Learner::widths_text(const ParameterTable& table) const {
+  std::string text;
+  for (const Parameter& each : table.parameters()) {
+    if (each.widths.empty()) continue;
+    const auto [in, out, initial] = width_ratios(each);
+    const double rate = trains(each) ? width_factor(each) : 1.0;
+    text += fmt::format("{:<8.4g}{:<8.4g}{:<9.4g}{:<9.4g}{:<9.4g}{} {}\n", in, out, initial, rate,
+                        1.0 / rate, each.path, each.type.text_sized());
+  }
+  if (text.empty()) return "";
+  return "Sizes relative to the base model (muP), and factors that follow\n"
+         "in      out     initial  rate     decay    weight\n" +
+         text;
+}
+
 Updated Learner::optimize(const Parameter& declared, const Tensor& value,
                           const Gradients& gradients, const Tensor& average,
                           const Scalars& scalars) const {
   const BaseOptimizer& whole = optimizer_of(declared);
   const BaseOptimizer& optimizer = whole.for_parameter(declared);
-  const double multiplier = optimizers_.multiplier(declared.path);
+  const double width = width_factor(declared);
+  const double multiplier = optimizers_.multiplier(declared.path) * width;
   const Tensor rate = learning_rate_of(optimizer, whole,
                                        scalars.learning_rates[optimizers_.index_of(declared.path)]);
   UpdateInputs inputs{.path = declared.path,
@@ -142,7 +164,8 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value,
                       .learning_rate = multiplier == 1.0 ? rate : rate * multiplier,
                       .count = scalars.count,
                       .apply = scalars.apply,
-                      .weight_decay = weight_decay(declared, optimizer),
+                      // Its product with the learning rate is as in the base model.
+                      .weight_decay = weight_decay(declared, optimizer) / width,
                       .matrix = matrix_axes(declared).value_or(FanAxes{}),
                       .average = average};
   if (gradients.drawn && optimizer.reads_drawn_gradient()) {

@@ -90,6 +90,9 @@ class Learner {
   // optimizer or with several, or if all are frozen.
   void check(const ParameterTable& table) const;
   bool trains(const Parameter& parameter) const;
+  // A table for --describe: weights' sizes relative to a base model (layers/parameter.h), and
+  // factors of initial values, learning rates and decays; "" without a base model.
+  std::string widths_text(const ParameterTable& table) const;
 
   // Traces the step: adds the learner's state as graph inputs, and updates of it and of the
   // parameters. The state is f32 scalars "learner/count", "learner/skipped" and
@@ -107,6 +110,7 @@ class Learner {
   // The one whose rule the weight matches, which may consist of several (for_parameter).
   const BaseOptimizer& optimizer_of(const Parameter& declared) const;
   double weight_decay(const Parameter& parameter, const BaseOptimizer& optimizer) const;
+  double width_factor(const Parameter& declared) const;  // By its optimizer.
   // The scalars of a step.
   struct Scalars {
     Tensor count, scale, apply, drawn_labels;

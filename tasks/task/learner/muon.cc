@@ -129,6 +129,18 @@ double Muon::scale_of(const Type& parameter, const MatrixAxes& axes) const {
   return 1.0;
 }
 
+// A change of spectral norm √(out/in) relative to the base's. n blocks, as heads, have √n that of
+// one.
+double Muon::width_factor(const Parameter& parameter) const {
+  const WidthRatios widths = width_ratios(parameter);
+  double blocks = 1.0;
+  for (const auto& [axis, ratio] : parameter.widths)
+    if (is_among(p_.block_axes, axis)) blocks *= ratio;
+  const MatrixAxes axes = matrices_of(parameter.path, *matrix_axes(parameter));
+  return std::sqrt(widths.out / widths.in / blocks) *
+         scale_of(in_base_model(parameter).type, axes) / scale_of(parameter.type, axes);
+}
+
 const BaseOptimizer& Muon::for_parameter(const Parameter& parameter) const {
   const auto declared = matrix_axes(parameter);
   const auto& all = parameter.type.axes;

@@ -58,6 +58,7 @@ class Muon final : public BaseOptimizer {
   Updated update(const UpdateInputs& inputs) const override;
   int64_t interval() const override { return other_ ? other_->interval() : 1; }
   bool reads_drawn_gradient() const override { return other_ && other_->reads_drawn_gradient(); }
+  double width_factor(const Parameter& parameter) const override;
 
  private:
   MatrixAxes matrices_of(std::string_view path, const FanAxes& declared) const;

@@ -25,6 +25,11 @@ Updated Sgd::update(const UpdateInputs& inputs) const {
   return {decayed_step(inputs, change), stored(inputs, {trace})};
 }
 
+double Sgd::width_factor(const Parameter& parameter) const {
+  const WidthRatios widths = width_ratios(parameter);
+  return widths.out / widths.in;
+}
+
 Lion::Lion(const HParams& p) : BaseOptimizer(p, {{"m", MomentOrder::kFirst}}), p_(p) {}
 
 Updated Lion::update(const UpdateInputs& inputs) const {

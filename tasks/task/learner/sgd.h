@@ -24,6 +24,7 @@ class Sgd final : public BaseOptimizer {
   };
   explicit Sgd(const HParams& p);
   Updated update(const UpdateInputs& inputs) const override;
+  double width_factor(const Parameter& parameter) const override;
 
  private:
   HParams p_;
