@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of an output head in chunks of tokens: the values and gradients of the whole loss, on
 // one device and on meshes, and no array of all logits.
-#include <algorithm>
-#include <cmath>
-
 #include "core/check/numeric_gradient.h"
-#include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/remat/remat.h"
 #include "core/graph/trace.h"
-#include "core/graph/verify.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
 #include "core/ops/repeat.h"
@@ -18,9 +13,8 @@
 #include "layers/fprop_scope.h"
 #include "layers/models/base_model.h"
 #include "layers/parameter.h"
+#include "tests/layers/loss_trial.h"
 #include "tests/support/catch.h"
-#include "tests/support/layer_trial.h"
-#include "tests/support/simulated_mesh.h"
 
 namespace tessera {
 namespace {
@@ -87,31 +81,11 @@ Graph traced(const Head& head) {
   return graph;
 }
 
-ReferenceInputs inputs_of(const Graph& graph) {
-  ReferenceInputs inputs = sample_inputs(graph, kVocab);
-  for (size_t i = 0; i < inputs.at("weights").size(); ++i)
-    inputs["weights"][i] = i % 5 == 3 ? 0.0 : 0.5 + 0.25 * static_cast<double>(i % 4);
-  return inputs;
-}
+ReferenceInputs inputs_of(const Graph& graph) { return weighted_inputs(graph, kVocab); }
 
-using Outputs = std::map<std::string, std::vector<double>>;
-
-Outputs values_of(const Graph& graph, const Mesh& mesh) {
-  const Graph compiled = rematerialize(graph, parse_remat_policy("save_everything"));
-  verify(compiled, mesh);
-  return SimulatedMesh(compiled, mesh).run(inputs_of(graph));
-}
-
-void require_equal(const Outputs& got, const Outputs& expected, double tolerance) {
-  REQUIRE(got.size() == expected.size());
-  for (const auto& [name, values] : expected) {
-    double scale = 0.0;
-    for (const double value : values) scale = std::max(scale, std::abs(value));
-    for (size_t i = 0; i < values.size(); ++i) {
-      INFO(name << "[" << i << "]");
-      REQUIRE(std::abs(got.at(name)[i] - values[i]) <= tolerance * scale);
-    }
-  }
+LossValues values_of(const Head& head) {
+  const Graph graph = traced(head);
+  return loss_values(graph, inputs_of(graph), head.mesh);
 }
 
 const SoftmaxOptions kOptions[] = {
@@ -136,12 +110,12 @@ TEST_CASE("a chunked loss has the values and gradients of the whole one") {
   for (const bool tied : {true, false})
     for (const SoftmaxOptions& options : kOptions) {
       Head head{.tied = tied, .loss = options};
-      const Outputs whole = values_of(traced(head), head.mesh);
+      const LossValues whole = values_of(head);
       // 5, 4, 3, 2 and 1 positions a chunk; with 4 and 3 the last chunk is not full.
       for (const int64_t tokens : {24, 16, 12, 8, 1}) {
         INFO("tied " << tied << ", soft_cap " << options.soft_cap << ", " << tokens << " tokens");
         head.loss.chunk_tokens = tokens;
-        require_equal(values_of(traced(head), head.mesh), whole, 1e-12);
+        require_same_losses(values_of(head), whole);
       }
     }
 }
@@ -186,23 +160,14 @@ TEST_CASE("a chunked loss has one device's values on a mesh") {
       .label_smoothing = 0.1, .z_loss = 0.02, .soft_cap = 4.0, .chunk_tokens = 0};
   for (const bool tied : {true, false}) {
     const Head one{.tied = tied, .loss = options};
-    const Outputs whole = values_of(traced(one), one.mesh);
-    for (const auto& [weights, activations] : std::vector<std::pair<const char*, const char*>>{
-             {"", "batch -> (replica, data)"},
-             {"embed -> data", "batch -> (replica, data)"},
-             {"vocab -> mdl", "vocab -> mdl"},
-             {"embed -> data, vocab -> mdl", "batch -> data, vocab -> mdl"},
-             {"vocab -> (mdl, data)", "batch -> data, vocab -> mdl"},
-             {"vocab -> mdl", "batch -> data, vocab -> mdl, residual: seq -> mdl"},
-             {"", "batch -> data, seq -> mdl"}}) {
-      Head head{.tied = tied,
-                .loss = options,
-                .mesh = Mesh::standard({1, 2, 2}),
-                .rules = {parse_rules(weights), parse_rules(activations)}};
+    const LossValues whole = values_of(one);
+    for (const LossLayout& layout : kLossLayouts) {
+      Head head{.tied = tied, .loss = options, .mesh = layout.mesh(), .rules = layout.rules()};
       for (const int64_t tokens : {8, 4, 1}) {
-        INFO("tied " << tied << ", " << weights << "; " << activations << ", " << tokens);
+        INFO("tied " << tied << ", " << layout.weights << "; " << layout.activations << ", "
+                     << tokens);
         head.loss.chunk_tokens = tokens;
-        require_equal(values_of(traced(head), head.mesh), whole, 1e-12);
+        require_same_losses(values_of(head), whole);
       }
     }
   }

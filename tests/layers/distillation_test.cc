@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/check/numeric_gradient.h"
-#include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/remat/remat.h"
 #include "core/graph/trace.h"
@@ -13,9 +12,8 @@
 #include "layers/fprop_scope.h"
 #include "layers/models/language_model.h"
 #include "tasks/task/learner/learner.h"
+#include "tests/layers/loss_trial.h"
 #include "tests/support/catch.h"
-#include "tests/support/layer_trial.h"
-#include "tests/support/simulated_mesh.h"
 
 namespace tessera {
 namespace {
@@ -46,22 +44,18 @@ LanguageModel::HParams student(int64_t chunk_tokens = 0) {
   return p;
 }
 
-struct Layout {
-  Mesh mesh;
-  AxisRules rules;
-};
-
 // The loss, metrics, logits and gradients.
-Graph traced(const LanguageModel::HParams& p, const Layout& layout = {}, Mode mode = Mode::kTrain) {
+Graph traced(const LanguageModel::HParams& p, const Mesh& mesh = {}, const AxisRules& rules = {},
+             Mode mode = Mode::kTrain) {
   Graph graph;
-  const TraceScope trace(graph, layout.mesh, layout.rules);
+  const TraceScope trace(graph, mesh, rules);
   const auto model = Template<BaseModel>(p).instantiate();
   const std::vector<Tensor> parameters = parameter_inputs(model->parameters());
   Features features{.mode = mode};
   features.step = input("step", InputKind::kScalar, make_type(DType::kI32, {}));
   const std::vector<Axis> axes = {{"batch", kBatch, {}}, {"seq", kSeq, {}}};
   const auto batch = [&](const char* name, DType dtype) {
-    const Type type = apply_rules(layout.rules.activations, layout.mesh, make_type(dtype, axes));
+    const Type type = apply_rules(rules.activations, mesh, make_type(dtype, axes));
     features.tensors[name] = input(name, InputKind::kBatch, type);
   };
   batch("ids", DType::kI32);
@@ -88,19 +82,7 @@ Graph traced(const LanguageModel::HParams& p, const Layout& layout = {}, Mode mo
   return graph;
 }
 
-ReferenceInputs inputs_of(const Graph& graph) {
-  ReferenceInputs inputs = sample_inputs(graph, kVocab);
-  for (size_t i = 0; i < inputs.at("weights").size(); ++i)
-    inputs["weights"][i] = i % 5 == 3 ? 0.0 : 0.5 + 0.25 * static_cast<double>(i % 4);
-  return inputs;
-}
-
-using Outputs = std::map<std::string, std::vector<double>>;
-
-Outputs values_of(const Graph& graph, const ReferenceInputs& inputs, const Mesh& mesh = {}) {
-  return SimulatedMesh(rematerialize(graph, parse_remat_policy("save_everything")), mesh)
-      .run(inputs);
-}
+ReferenceInputs inputs_of(const Graph& graph) { return weighted_inputs(graph, kVocab); }
 
 // Log-probabilities of one token.
 std::vector<double> log_softmax_of(const std::vector<double>& logits, size_t token,
@@ -130,10 +112,10 @@ ReferenceInputs of_teacher(const ReferenceInputs& inputs) {
 TEST_CASE("a model learns from labels and from its teacher as a plain implementation says") {
   const Graph graph = traced(student());
   const ReferenceInputs inputs = inputs_of(graph);
-  const Outputs got = values_of(graph, inputs);
+  const LossValues got = loss_values(graph, inputs);
   LanguageModel::HParams alone{.lm_tpl = student().teacher_tpl};
   const std::vector<double> teacher =
-      values_of(traced(alone, {}, Mode::kEval), of_teacher(inputs)).at("logits");
+      loss_values(traced(alone, {}, {}, Mode::kEval), of_teacher(inputs)).at("logits");
   double loss = 0.0, divergence = 0.0, log_pplx = 0.0, weight = 0.0;
   for (size_t t = 0; t < inputs.at("weights").size(); ++t) {
     const double token = inputs.at("weights")[t];
@@ -165,31 +147,20 @@ TEST_CASE("the gradients of a model with a teacher agree with finite differences
 TEST_CASE("a loss with a teacher is the same in chunks and on meshes") {
   const Graph one = traced(student());
   const ReferenceInputs inputs = inputs_of(one);
-  const Outputs whole = values_of(one, inputs);
-  for (const auto& [weights, activations] : std::vector<std::pair<const char*, const char*>>{
-           {"", "batch -> data"},
-           {"embed -> data, vocab -> mdl", "batch -> data, vocab -> mdl"},
-           {"vocab -> mdl", "batch -> data, vocab -> mdl, residual: seq -> mdl"},
-           {"", "batch -> data, seq -> mdl"}})
+  const LossValues whole = loss_values(one, inputs);
+  for (const LossLayout& layout : kLossLayouts)
     for (const int64_t tokens : {0, 4}) {
-      INFO(weights << "; " << activations << ", " << tokens);
-      const Layout layout{Mesh::standard({1, 2, 2}),
-                          {parse_rules(weights), parse_rules(activations)}};
-      const Outputs got = values_of(traced(student(tokens), layout), inputs, layout.mesh);
-      REQUIRE(got.size() == whole.size());
-      for (const auto& [name, values] : whole)
-        for (size_t i = 0; i < values.size(); ++i) {
-          INFO(name << "[" << i << "]");
-          REQUIRE(got.at(name)[i] == Approx(values[i]).epsilon(1e-10).margin(1e-12));
-        }
+      INFO(layout.weights << "; " << layout.activations << ", " << tokens);
+      const Graph graph = traced(student(tokens), layout.mesh(), layout.rules());
+      require_same_losses(loss_values(graph, inputs, layout.mesh()), whole);
     }
 }
 
 TEST_CASE("a teacher takes no part in evaluation, and no learner trains it") {
   const LanguageModel::HParams p = student();
-  const Graph graph = traced(p, {}, Mode::kEval);
+  const Graph graph = traced(p, {}, {}, Mode::kEval);
   const ReferenceInputs inputs = inputs_of(graph);
-  const Outputs got = values_of(graph, inputs);
+  const LossValues got = loss_values(graph, inputs);
   REQUIRE(got.count("teacher_divergence") == 0);
   REQUIRE(got.at("loss")[0] == got.at("log_pplx")[0]);
   const auto model = Template<BaseModel>(p).instantiate();

@@ -4,17 +4,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
-#include "core/compile/remat/remat.h"
 #include "core/graph/trace.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/fprop_scope.h"
+#include "tests/layers/loss_trial.h"
 #include "tests/support/catch.h"
-#include "tests/support/layer_trial.h"
-#include "tests/support/simulated_mesh.h"
 
 namespace tessera {
 namespace {
@@ -22,15 +19,10 @@ namespace {
 constexpr int64_t kVocab = 12, kEmbed = 4, kBatch = 4, kSeq = 10;
 constexpr double kSoftCap = 2.0;
 
-struct Layout {
-  Mesh mesh;
-  AxisRules rules;
-};
-
 // The loss of each token, and the gradients of their sum.
-Graph traced(int64_t chunk_tokens, const Layout& layout = {}) {
+Graph traced(int64_t chunk_tokens, const Mesh& mesh = {}, const AxisRules& rules = {}) {
   Graph graph;
-  const TraceScope trace(graph, layout.mesh, layout.rules);
+  const TraceScope trace(graph, mesh, rules);
   const auto layer =
       Template<BaseSoftmax>(
           FullSoftmax::HParams{.vocab_size = kVocab,
@@ -39,7 +31,7 @@ Graph traced(int64_t chunk_tokens, const Layout& layout = {}) {
           .instantiate();
   const auto placed = [&](const char* name, const std::vector<Axis>& axes) {
     return input(name, InputKind::kParameter,
-                 apply_rules(layout.rules.activations, layout.mesh, make_type(DType::kF32, axes)));
+                 apply_rules(rules.activations, mesh, make_type(DType::kF32, axes)));
   };
   const Axis batch{"batch", kBatch}, seq{"seq", kSeq}, embed{"embed", kEmbed};
   const Tensor x = placed("x", {batch, seq, embed}), uniform = placed("uniform", {batch, seq});
@@ -53,8 +45,6 @@ Graph traced(int64_t chunk_tokens, const Layout& layout = {}) {
   return graph;
 }
 
-using Outputs = std::map<std::string, std::vector<double>>;
-
 ReferenceInputs inputs_of(const Graph& graph) {
   ReferenceInputs inputs = sample_inputs(graph, kVocab);
   for (size_t i = 0; i < inputs.at("uniform").size(); ++i)
@@ -62,15 +52,10 @@ ReferenceInputs inputs_of(const Graph& graph) {
   return inputs;
 }
 
-Outputs values_of(const Graph& graph, const ReferenceInputs& inputs, const Mesh& mesh = {}) {
-  return SimulatedMesh(rematerialize(graph, parse_remat_policy("save_everything")), mesh)
-      .run(inputs);
-}
-
 TEST_CASE("labels are drawn by the running sums of probabilities") {
   const Graph graph = traced(0);
   const ReferenceInputs inputs = inputs_of(graph);
-  const std::vector<double> losses = values_of(graph, inputs).at("loss");
+  const std::vector<double> losses = loss_values(graph, inputs).at("loss");
   std::vector<int> drawn(kVocab);
   for (size_t token = 0; token < losses.size(); ++token) {
     std::vector<double> exponentials(kVocab);
@@ -93,22 +78,12 @@ TEST_CASE("labels are drawn by the running sums of probabilities") {
 TEST_CASE("the loss of drawn labels is the same in chunks and on meshes") {
   const Graph one = traced(0);
   const ReferenceInputs inputs = inputs_of(one);
-  const Outputs whole = values_of(one, inputs);
-  for (const auto& [weights, activations] : std::vector<std::pair<const char*, const char*>>{
-           {"", ""},
-           {"embed -> data, vocab -> mdl", "batch -> data, vocab -> mdl"},
-           {"vocab -> mdl", "batch -> data, vocab -> mdl, residual: seq -> mdl"},
-           {"", "batch -> data, seq -> mdl"}})
+  const LossValues whole = loss_values(one, inputs);
+  for (const LossLayout& layout : kLossLayouts)
     for (const int64_t tokens : {0, 4}) {
-      INFO(weights << "; " << activations << ", " << tokens);
-      const Layout layout{Mesh::standard({1, 2, 2}),
-                          {parse_rules(weights), parse_rules(activations)}};
-      const Outputs got = values_of(traced(tokens, layout), inputs, layout.mesh);
-      for (const auto& [name, values] : whole)
-        for (size_t i = 0; i < values.size(); ++i) {
-          INFO(name << "[" << i << "]");
-          REQUIRE(got.at(name)[i] == Approx(values[i]).epsilon(1e-12).margin(1e-12));
-        }
+      INFO(layout.weights << "; " << layout.activations << ", " << tokens);
+      const Graph graph = traced(tokens, layout.mesh(), layout.rules());
+      require_same_losses(loss_values(graph, inputs, layout.mesh()), whole);
     }
 }
 

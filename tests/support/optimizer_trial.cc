@@ -40,7 +40,7 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     const Parameter weight{.path = "w", .type = type, .init = {}, .fans = fans};
     inputs.matrix = matrix_axes(weight).value_or(FanAxes{});
     if (optimizer->averages()) inputs.average = input("average", InputKind::kState, type);
-    if (optimizer->reads_drawn_gradient()) {  // As TestedOptimizer.
+    if (optimizer->reads_drawn_gradient()) {  // In every step.
       inputs.drawn_gradient = inputs.gradient;
       inputs.drawn_labels = constant(64.0, DType::kF32);
     }

@@ -341,10 +341,8 @@ class Trainer final : public BaseRun {
           "of the input, or train for fewer steps",
           started(), p().num_train_steps);
     std::optional<Batch> batch = session_.input().get_next();
-    if (!batch) {
-      batch = padding_batch(session_.input().specification());
-      session_.sizes().cut(*batch, *phase_);
-    }
+    if (!batch)
+      session_.sizes().cut(batch.emplace(padding_batch(session_.input().specification())), *phase_);
     runner_.start(std::move(*batch), started(), session_.input().take_wait_seconds());
     return 0;
   } catch (...) {
@@ -453,8 +451,7 @@ class Trainer final : public BaseRun {
     if (!stop_reason_.empty()) console_.info("stopped early: " + stop_reason_);
     console_.info(fmt::format("done: {} steps in {}", step_, directory_.string()));
     log_lost_console();
-    log_->event("done", step_,
-                runner_.traffic(setting_.devices));  // The last line of a finished run.
+    log_->event("done", step_, runner_.traffic(setting_.devices));  // The last line.
   }
 
   const TrainHParams& p() const { return session_.train(); }
