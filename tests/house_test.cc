@@ -121,7 +121,7 @@ TEST_CASE("no file exceeds the maximum length") {
 const std::map<std::string, int64_t> kMostLines = {
     {"core", 49090},   {"layers", 6350},      {"tasks", 38290},       {"inputs", 13900},
     {"plugins", 4880}, {"experiments", 4160}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 62000;
+constexpr int64_t kMostWords = 61700;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));
