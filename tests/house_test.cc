@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49090},   {"layers", 6350},      {"tasks", 38290},       {"inputs", 13900},
+    {"core", 49110},   {"layers", 6350},      {"tasks", 38310},       {"inputs", 13900},
     {"plugins", 4880}, {"experiments", 4160}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 61700;
 

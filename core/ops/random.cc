@@ -2,6 +2,7 @@
 #include "core/ops/random.h"
 
 #include <charconv>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -137,6 +138,16 @@ Tensor random_uniform(std::vector<Axis> axes, Operand step) {
   Stream stream = stream_here(step.tensor);
   stream.attributes.set(key::kType, make_type(DType::kF32, std::move(axes)));
   return trace_op(kRandomUniformOp, stream.scalars, stream.attributes, step.site);
+}
+
+Tensor random_normal(const std::vector<Axis>& axes, Operand step) {
+  if (split_over({DType::kF32, axes, {}}, kStageAxis) && !traced_mesh().layer_pieces().empty())
+    fail(
+        "the pieces of these layers ({}) are not one equal block a stage, for which random numbers "
+        "are drawn; use equal pieces and a schedule of one chunk, or leave out the weight",
+        traced_mesh().layer_pieces().text());
+  const Tensor radius = sqrt(log(1.0 - random_uniform(axes, step)) * -2.0);
+  return radius * cos(random_uniform(axes, step) * (2.0 * std::numbers::pi));
 }
 
 Tensor dropout(Operand x, double rate, Operand step) {

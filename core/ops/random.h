@@ -15,6 +15,10 @@ namespace tessera {
 // `step` is an i32 scalar. Inside `repeat` the loop index is the layer index.
 Tensor random_uniform(std::vector<Axis> axes, Operand step);
 
+// f32, of the standard normal distribution, from two uniform numbers each (Box and Muller, 1958).
+// Error for a stack of layers whose pieces are not one equal block a stage.
+Tensor random_normal(const std::vector<Axis>& axes, Operand step);
+
 // x / keep where uniform < keep, else 0, with keep = 1 - rate. The backward pass recomputes the
 // mask.
 Tensor dropout(Operand x, double rate, Operand step);

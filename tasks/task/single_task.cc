@@ -2,7 +2,6 @@
 #include "tasks/task/single_task.h"
 
 #include <algorithm>
-#include <numbers>
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
@@ -80,12 +79,6 @@ void check_losses(const Graph& graph, const std::map<std::string, double>& losse
   }
 }
 
-// Standard normal numbers (Box and Muller, 1958) of the traced path.
-Tensor normal(const Type& type, const Tensor& step) {
-  const Tensor radius = sqrt(log(1.0 - random_uniform(type.axes, step)) * -2.0);
-  return radius * cos(random_uniform(type.axes, step) * (2.0 * std::numbers::pi));
-}
-
 // The noise is a function of seed, path, element and step: all meshes and microbatches have it.
 std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& noisy,
                                const ParameterTable& table, std::vector<Tensor> parameters,
@@ -95,16 +88,12 @@ std::vector<Tensor> with_noise(const VariationalNoise& p, const PathPatterns& no
     const Parameter& declared = table.parameters()[i];
     if (declared.balanced_by || declared.is_frozen || !noisy.match(declared.path)) continue;
     const PathScope path(declared.path);
+    const ErrorPrefix field("variational_noise");
     const Type type = parameters[i].type();
-    if (split_over(type, kStageAxis) && !traced_mesh().layer_pieces().empty())
-      fail(
-          "variational_noise: the pieces of these layers ({}) are not one equal block a stage; use "
-          "equal pieces and a schedule of one chunk, or leave out the weight",
-          traced_mesh().layer_pieces().text());
     const Tensor start = constant(static_cast<double>(p.start_step), DType::kI32);
     const Tensor scale = where(less(step, start), f32(0.0), f32(p.scale));
-    parameters[i] =
-        (parameters[i] + as_dtype(normal(type, step) * scale, type.dtype)).named(declared.path);
+    parameters[i] = (parameters[i] + as_dtype(random_normal(type.axes, step) * scale, type.dtype))
+                        .named(declared.path);
   }
   return parameters;
 }

@@ -345,6 +345,7 @@ void set_transformations(ModelParts& m, Chance& chance) {
   list = {CentralizeGradient::HParams{},
           ClipGradientNorm::HParams{.max_norm = 0.1, .each_tensor = chance.coin()}};
   if (chance.coin()) list.push_back(ClipGradientValue::HParams{.limit = 0.01});
+  if (chance.coin()) list.push_back(GradientNoise::HParams{.scale = 1e-3});
 }
 
 void set_clip_each(ModelParts& m, Chance&) {

@@ -5,11 +5,13 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/error.h"
 #include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
+#include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tasks/task/learner/base_optimizer.h"
@@ -19,6 +21,7 @@ namespace tessera {
 REGISTER_TEMPLATE(BaseGradientTransformation, ClipGradientNorm);
 REGISTER_TEMPLATE(BaseGradientTransformation, ClipGradientValue);
 REGISTER_TEMPLATE(BaseGradientTransformation, CentralizeGradient);
+REGISTER_TEMPLATE(BaseGradientTransformation, GradientNoise);
 
 namespace {
 
@@ -80,6 +83,17 @@ void CentralizeGradient::transform(GradientStep& step) const {
     const Tensor mean =
         reduce_mean(reshard(gradient, whole), fmt::format("{}", fmt::join(axes, " ")));
     weight.gradient = as_dtype(gradient - reshard(mean, mean_type), weight.gradient.dtype());
+  }
+}
+
+void GradientNoise::transform(GradientStep& step) const {
+  const ErrorPrefix where("GradientNoise");
+  const Tensor deviation = p_.scale * pow(step.count + 1.0, constant(-0.5 * p_.decay, DType::kF32));
+  for (Weight& weight : step.weights) {
+    const PathScope path(weight.parameter->path);
+    const Type& type = weight.gradient.type();
+    const Tensor noise = random_normal(type.axes, cast(step.count, DType::kI32)) * deviation;
+    weight.gradient = weight.gradient + as_dtype(noise, type.dtype);
   }
 }
 

@@ -75,8 +75,26 @@ class CentralizeGradient final : public BaseGradientTransformation {
   void transform(GradientStep& step) const override;
 };
 
+// Adds normal noise of the variance scale²/(1 + t)^decay after t updates (Neelakantan et al.,
+// 2015), equal on all meshes. Put it after what clips.
+class GradientNoise final : public BaseGradientTransformation {
+ public:
+  struct HParams {
+    using Instance = GradientNoise;
+    double scale = 0.1;
+    double decay = 0.55;
+    FIELDS(About(scale, kPositive), About(decay, kNotNegative))
+  };
+  explicit GradientNoise(const HParams& p) : p_(p) {}
+  void transform(GradientStep& step) const override;
+
+ private:
+  HParams p_;
+};
+
 extern template class HolderOf<BaseGradientTransformation, ClipGradientNorm::HParams>;
 extern template class HolderOf<BaseGradientTransformation, ClipGradientValue::HParams>;
 extern template class HolderOf<BaseGradientTransformation, CentralizeGradient::HParams>;
+extern template class HolderOf<BaseGradientTransformation, GradientNoise::HParams>;
 
 }  // namespace tessera

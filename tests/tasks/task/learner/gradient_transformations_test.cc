@@ -94,6 +94,38 @@ TEST_CASE("centring subtracts the mean over inputs from matrices, and leaves vec
   require_close(centred.matrix, expected);
 }
 
+TEST_CASE("noise is proportional to its scale, differs between elements, and decays") {
+  const FirstStep plain = first_step({}, {});
+  const auto noise = [&](double scale) {
+    const FirstStep noisy = first_step({}, {GradientNoise::HParams{.scale = scale}});
+    Values values;
+    for (size_t i = 0; i < plain.matrix.size(); ++i)
+      values.push_back((noisy.matrix[i] - plain.matrix[i]) / scale);
+    for (size_t i = 0; i < plain.bias.size(); ++i)
+      values.push_back((noisy.bias[i] - plain.bias[i]) / scale);
+    return values;
+  };
+  const Values one = noise(1.0);
+  require_close(noise(10.0), one);
+  for (size_t i = 0; i < one.size(); ++i)
+    for (size_t j = 0; j < i; ++j) REQUIRE(std::abs(one[i] - one[j]) > 1e-4);
+
+  // After an update this noise has the deviation 2^-50.
+  SingleTask::HParams p = linear_task();
+  p.learner.gradient_transformations_tpl = {GradientNoise::HParams{.scale = 1.0, .decay = 100.0}};
+  LinearTrial trial(p, 8);
+  trial.step(some_examples(8));
+  const LinearWeights before = trial.weights();
+  const StepResult second = trial.step(some_examples(8));
+  double squares = 0.0;
+  const LinearWeights after = trial.weights();
+  for (size_t i = 0; i < before.matrix.size(); ++i)
+    squares += std::pow((after.matrix[i] - before.matrix[i]) / 0.1, 2);
+  for (size_t i = 0; i < before.bias.size(); ++i)
+    squares += std::pow((after.bias[i] - before.bias[i]) / 0.1, 2);
+  REQUIRE(std::sqrt(squares) == Approx(second.grad_norm).epsilon(1e-4));
+}
+
 // Skips all steps, or does what it must not.
 class Odd final : public BaseGradientTransformation {
  public:
