@@ -95,9 +95,9 @@ Tensor join_chunks(const Tensor& chunks, const Type& tokens) {
 using Tensors = std::vector<Tensor>;
 
 // Returns what `compute` returns for `tokens` ["batch seq …"], called in a loop for chunks of
-// `size` positions; 0: once for all. The results have the axes of tokens[1]. Gradients of a chunk do not depend on others, so the passes
-// compute them in the same iteration (core/compile/remat/joint_loop.h): logits are neither kept nor
-// recomputed.
+// `size` positions; 0: once for all. The results have the axes of tokens[1]. Gradients of a chunk
+// do not depend on others, so the passes compute them in the same iteration
+// (core/compile/remat/joint_loop.h): logits are neither kept nor recomputed.
 Tensors in_chunks(int64_t size, const Tensors& tokens,
                   const std::function<Tensors(const Tensors& chunk)>& compute) {
   if (size == 0) return compute(tokens);
