@@ -2,7 +2,6 @@
 #include "layers/embeddings/embedding_softmax.h"
 
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -205,30 +204,29 @@ CrossEntropy BaseSoftmax::label_loss(const Tensor& logits, const Tensor& labels)
   return result;
 }
 
-CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
+CrossEntropy BaseSoftmax::scored(
+    Tensor x, Tensor other,
+    const std::function<CrossEntropy(const Tensor& logits, const Tensor& other)>& score) const {
   const LayerScope scope(*this);
   x = multiplied(place(x));  // All-gathers a residual that is split along its sequence.
   const Projection weights = projection();  // Outside the loop: cast and placed once.
-  const Tensors terms = in_chunks(chunk_size(x), {x, labels}, [&](const Tensors& chunk) -> Tensors {
-    const CrossEntropy each = label_loss(project(weights, chunk[0]), chunk[1]);
+  const Tensors terms = in_chunks(chunk_size(x), {x, other}, [&](const Tensors& chunk) -> Tensors {
+    const CrossEntropy each = score(project(weights, chunk[0]), chunk[1]);
     return {each.loss, each.log_likelihood, each.correct};
   });
   return {terms[0], terms[1], terms[2]};
 }
 
+CrossEntropy BaseSoftmax::loss(Tensor x, Tensor labels) const {
+  return scored(x, labels,
+                [&](const Tensor& logits, const Tensor& own) { return label_loss(logits, own); });
+}
+
 CrossEntropy BaseSoftmax::drawn_loss(Tensor x, Tensor uniform) const {
-  const LayerScope scope(*this);
-  x = multiplied(place(x));
-  const Projection weights = projection();
-  const Tensors terms =
-      in_chunks(chunk_size(x), {x, uniform}, [&](const Tensors& chunk) -> Tensors {
-        const Tensor logits = project(weights, chunk[0]);
-        const Tensor labels = drawn_labels(capped(stop_gradient(logits), DType::kF32), chunk[1]);
-        const CrossEntropy each =
-            cross_entropy(logits, labels, "vocab", {.soft_cap = options_.soft_cap});
-        return {each.loss, each.log_likelihood, each.correct};
-      });
-  return {terms[0], terms[1], terms[2]};
+  return scored(x, uniform, [&](const Tensor& logits, const Tensor& numbers) {
+    const Tensor labels = drawn_labels(capped(stop_gradient(logits), DType::kF32), numbers);
+    return cross_entropy(logits, labels, "vocab", {.soft_cap = options_.soft_cap});
+  });
 }
 
 DistilledLoss BaseSoftmax::distilled_loss(Tensor x, Tensor labels, const BaseSoftmax& teacher,

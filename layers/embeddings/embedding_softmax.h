@@ -4,6 +4,7 @@
 // and sums them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "core/hparams/template.h"
@@ -91,6 +92,10 @@ class BaseSoftmax : public Layer {
   Tensor multiplied(const Tensor& x) const;
   virtual Tensor lookup(Tensor ids) const;
 
+  // What `score` returns of logits and `other` ["batch seq"], in chunks.
+  CrossEntropy scored(
+      Tensor x, Tensor other,
+      const std::function<CrossEntropy(const Tensor& logits, const Tensor& other)>& score) const;
   CrossEntropy label_loss(const Tensor& logits, const Tensor& labels) const;
   // Logits as they are compared: in f32 with soft_cap.
   Tensor capped(const Tensor& logits, DType dtype) const;
