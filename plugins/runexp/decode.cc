@@ -11,7 +11,7 @@ struct Decode {
   static constexpr CommandInfo kInfo{.mode = "decode",
                                      .summary = "continue prompts, or a dataset's documents"};
   RunFlags flags;
-  CheckpointsFlags from;
+  CheckpointFlags from;
   std::vector<std::string> prompt;
   std::vector<std::string> prompt_ids;
   bool print_ids = false;

@@ -10,7 +10,7 @@ namespace {
 struct Eval {
   static constexpr CommandInfo kInfo{.mode = "eval", .summary = "score checkpoints of a run"};
   RunFlags flags;
-  CheckpointsFlags from;
+  CheckpointFlags from;
   FIELDS(flags, from)
 
   void check() const {

@@ -13,13 +13,14 @@ struct ExportCommand {
   static constexpr CommandInfo kInfo{.mode = "export",
                                      .summary = "write weights in another tool's format"};
   RunFlags flags;
-  CheckpointFlags from;
+  std::string checkpoint = "newest";
   FormatFlags format;
   std::filesystem::path output;
   std::string family;
   std::string dtype = "f32";
   int64_t max_shard_bytes = 5'000'000'000;
-  FIELDS(flags, from, format,
+  FIELDS(flags, About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}),
+         format,
          About(output, "where to write it: a new or empty directory, or an earlier export",
                {.unit = "DIR"}),
          About(family,
@@ -30,15 +31,17 @@ struct ExportCommand {
          About(max_shard_bytes, "weights in one file; more go to several, with an index",
                {.min = 1}))
 
+  CheckpointChoice choice() const { return parse_checkpoint(checkpoint, CheckpointCount::kOne); }
+
   void check() const {
     flags.check();
-    from.choice();
+    choice();
     format.check();
     if (output.empty()) fail("--mode=export writes a directory: give --output=DIR");
   }
 
   CommandResult run(const CommandContext& context) const {
-    const ExportOptions options{.checkpoint = from.choice(),
+    const ExportOptions options{.checkpoint = choice(),
                                 .output = output,
                                 .family = family,
                                 .dtype = dtype,

@@ -164,17 +164,8 @@ enum class CheckpointCount { kOne, kSeveral };
 // "follow". Error for anything else.
 CheckpointChoice parse_checkpoint(const std::string& given, CheckpointCount count);
 
-// For commands that read one checkpoint of the run.
+// For commands that read any number of checkpoints of the run.
 struct CheckpointFlags {
-  static constexpr bool kInlined = true;
-  std::string checkpoint = "newest";
-  FIELDS(About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}))
-
-  CheckpointChoice choice() const { return parse_checkpoint(checkpoint, CheckpointCount::kOne); }
-};
-
-// For commands that read any number of them.
-struct CheckpointsFlags {
   static constexpr bool kInlined = true;
   std::string checkpoint = "newest";
   FIELDS(About(checkpoint,

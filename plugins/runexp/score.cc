@@ -12,7 +12,7 @@ struct Score {
   static constexpr CommandInfo kInfo{.mode = "score",
                                      .summary = "log-likelihoods of given continuations"};
   RunFlags flags;
-  CheckpointsFlags from;
+  CheckpointFlags from;
   std::filesystem::path requests;
   std::filesystem::path output;
   int64_t batch_tokens = 0;
