@@ -195,8 +195,8 @@ SingleTask::SingleTask(const HParams& p)
   learner_.check(model_->parameters());
   if (learner_.multi_optimizer().reads_drawn_gradient() && !model_->draws_labels())
     fail(
-        "SophiaG needs the gradient of labels drawn from the model's predictions, which {} does "
-        "not give (BaseModel::draws_labels); LanguageModel does",
+        "an optimizer (SophiaG) needs the gradient of labels drawn from the model's predictions, "
+        "which {} does not give (BaseModel::draws_labels); LanguageModel does",
         p.model.name());
 }
 
@@ -237,7 +237,9 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
   const MultiOptimizer& optimizers = learner_.multi_optimizer();
   if (optimizers.reads_drawn_gradient() && (setting.renews || optimizers.interval() == 1)) {
     if (loop == MicrobatchLoop::kAlways)
-      fail("SophiaG reads a second gradient in some steps, which a pipeline does not compute");
+      fail(
+          "an optimizer (SophiaG) reads a second gradient in some steps, which a pipeline does not "
+          "compute; train it without stages, or take another optimizer");
     features.losses = nullptr;
     features.draws_labels = true;
     const Differentiated again = differentiated(features);
