@@ -40,7 +40,7 @@ void add_metric(std::string_view name, const Metric& metric,
                 SourceSite site = SourceSite::current());
 
 // Reports the mean square of x as the metric "<name>_mean_square", in an activations_scope(true).
-// Of several calls with one name in one layer, the first counts.
+// If a layer calls it several times with one name, only the first call reports.
 void add_activation(std::string_view name, Operand x);
 Restored<bool> activations_scope(bool is_open);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trials of a sweep with what is known of each, and the metric that compares them. A sweep
 // keeps no file of its own: which trials are complete, failed or under way is read from the files
-// of their runs (docs/formats.md), so the same command resumes an earlier one.
+// of their runs (docs/formats.md), so that the same command continues an earlier sweep.
 #pragma once
 
 #include <algorithm>

@@ -37,7 +37,7 @@ class RunOverCheckpoints : public BaseRun {
                      std::string_view to_do);
   // Opens the session and reads the first checkpoint; the last call of a constructor, so that this
   // finds their errors. A job that is followed may have no checkpoint yet, and no data. Error if
-  // there is none and none to wait for. A collective call.
+  // there is no checkpoint and no job is followed. A collective call.
   void begin();
 
   ExperimentConfig config_;

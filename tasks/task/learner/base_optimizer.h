@@ -43,7 +43,8 @@ struct UpdateInputs {
   FanAxes matrix;             // Axes of its matrices (matrix_axes); empty: it has none.
   Tensor average;             // If `averages()`: in the parameter's type, initially equal to it.
   // In steps that renew a part of the state (interval()), if `reads_drawn_gradient()`: the gradient
-  // of the loss of labels drawn from the model's predictions, and how many they are; else invalid.
+  // of the loss of labels drawn from the model's predictions, and the number of these labels.
+  // Invalid in other steps.
   Tensor drawn_gradient, drawn_labels;
 };
 
