@@ -31,7 +31,7 @@ struct TextShards {
   std::vector<TextFile> files;
   ShardOrder order;
   ReadOptions read;
-  DocumentFormat format = DocumentFormat::kAuto;
+  std::string format = std::string(kAutoFormat);
   StreamSplit split = StreamSplit::kTrain;
   double validation_fraction = 0.0;
   bool repeat = true;
