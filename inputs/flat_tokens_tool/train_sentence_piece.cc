@@ -11,13 +11,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include <fmt/ostream.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/io/file.h"
-#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
-#include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
@@ -129,54 +127,6 @@ std::string_view reason_of(const sentencepiece::util::Status& status) {
   return condition == std::string_view::npos ? message : message.substr(condition + 2);
 }
 
-struct TrainTokenizer {
-  static constexpr std::string_view kName = "train", kUsage = "train --output=FILE.model PATH...";
-  static constexpr std::string_view kAbout =
-      "Trains a SentencePiece tokenizer, for build --tokenizer=FILE.model. PATH as for build.";
-
-  std::filesystem::path output;
-  SentencePieceModel model = TrainSentencePieceOptions{}.model;
-  int64_t vocab_size = TrainSentencePieceOptions{}.vocab_size;
-  double character_coverage = TrainSentencePieceOptions{}.character_coverage;
-  int64_t max_lines = TrainSentencePieceOptions{}.max_lines;
-  std::string text_field = ReadOptions{}.text_field;
-  FIELDS(About(output, "the tokenizer", {.unit = "FILE.model"}), About(model, "its kind"),
-         About(vocab_size, "including 256 bytes and three special tokens",
-               {.min = 260, .max = 1 << 21}),
-         About(character_coverage, "fraction of characters with tokens; the rest are bytes",
-               {.min = 0.98, .max = 1}),
-         About(max_lines, "a random sample of a larger text", {.min = 1, .max = 1 << 30}),
-         About(text_field, "of lines of JSON", {.unit = "NAME"}))
-
-  void run(const Paths& paths, const Printed& printed) const {
-    if (output.empty()) throw UsageError("train needs --output=FILE.model");
-    if (output.extension() != ".model")
-      throw UsageError(
-          fmt::format("--output={}: expected a name that ends in .model, which "
-                      "--tokenizer recognises",
-                      output.string()));
-    if (paths.empty()) throw UsageError("train needs at least one PATH of text");
-    TrainSentencePieceOptions options{.model = model,
-                                      .vocab_size = vocab_size,
-                                      .character_coverage = character_coverage,
-                                      .max_lines = max_lines};
-    options.read.text_field = text_field;
-    std::vector<std::string> places;
-    for (const std::filesystem::path& path : paths) places.push_back(path.string());
-    const TextFiles found = find_text_files(places);
-    if (!found.left_out.empty()) fmt::print(printed.notes, "{}\n", found.left_out);
-    Paths files;
-    for (const TextFile& file : found.files) files.push_back(file.path);
-    check_not_an_input(output, files);
-    const TrainedSentencePiece trained = train_sentence_piece(files, options, output);
-    if (trained.skipped.count > 0)
-      fmt::print(printed.notes, "skipped {} corrupt records, the first: {}\n",
-                 trained.skipped.count, trained.skipped.first);
-    fmt::print(printed.out, "{}: {} tokens, from {} lines of {} documents\n", output.string(),
-               vocab_size, trained.lines, trained.documents);
-  }
-};
-
 }  // namespace
 
 TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::path>& files,
@@ -204,7 +154,5 @@ TrainedSentencePiece train_sentence_piece(const std::vector<std::filesystem::pat
   write_file_atomically(output, model);
   return lines.report();
 }
-
-FlatTokensCommand train_command() { return flat_tokens_command<TrainTokenizer>(); }
 
 }  // namespace tessera

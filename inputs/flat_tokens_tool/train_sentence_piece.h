@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a SentencePiece model of text with the SentencePiece library. Decoding is lossless: no
-// normalization, white space is kept, and characters without a piece become bytes. The command is
-// `flat_tokens train`.
+// normalization, white space is kept, and characters without a piece become bytes.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 // pattern would backtrack. Tests compare with Oniguruma on the same patterns.
 #include "inputs/tokenizers/word_scanner.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -80,6 +81,11 @@ std::optional<WordPattern> known_pattern(std::string_view regular_expression) {
   for (const auto& [text, pattern] : kKnown)
     if (text == escaped) return pattern;
   return std::nullopt;
+}
+
+std::string_view pattern_source(WordPattern pattern) {
+  return std::ranges::find(kKnown, pattern, &std::pair<std::string_view, WordPattern>::second)
+      ->first;
 }
 
 size_t WordScanner::run_of_digits(std::string_view text, size_t at, int most) const {

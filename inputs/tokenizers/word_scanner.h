@@ -23,6 +23,8 @@ enum class WordPattern {
 
 // Returns the known pattern with exactly this source; nullopt if no known pattern matches.
 std::optional<WordPattern> known_pattern(std::string_view regular_expression);
+// Returns the source of a pattern.
+std::string_view pattern_source(WordPattern pattern);
 
 // Finds the ends of words. Stateless: scanning may start at any word.
 class WordScanner {
