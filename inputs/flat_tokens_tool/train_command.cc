@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the command `flat_tokens train`: its flags, and the choice of the trainer.
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,13 +13,51 @@
 
 #include <fmt/ostream.h>
 
+#include "core/base/process.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
-#include "inputs/flat_tokens_tool/train_byte_bpe.h"
 #include "inputs/flat_tokens_tool/train_sentence_piece.h"
 #include "inputs/readers/text_files.h"
+#include "inputs/tokenizers/byte_bpe_trainer.h"
 
 namespace tessera {
 namespace {
+
+// The documents of files, for several threads.
+class TextQueue {
+ public:
+  TextQueue(const Paths& files, const ReadOptions& options) : files_(files), options_(options) {}
+
+  // An error ends the documents; documents() throws it.
+  std::optional<std::string> next() {
+    const std::lock_guard hold(mutex_);
+    try {
+      while (!error_ && (reader_ != nullptr || next_file_ < files_.size())) {
+        if (reader_ == nullptr) reader_ = open_documents(files_[next_file_++], options_);
+        if (auto document = reader_->next()) return ++documents_, document;
+        reader_ = nullptr;
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    return std::nullopt;
+  }
+
+  // Returns their number, at the end.
+  int64_t documents() const {
+    if (error_) std::rethrow_exception(error_);
+    return documents_;
+  }
+
+ private:
+  const Paths& files_;
+  const ReadOptions& options_;
+  std::mutex mutex_;  // Guards all members below.
+  size_t next_file_ = 0;
+  std::unique_ptr<DocumentReader> reader_;
+  int64_t documents_ = 0;
+  std::exception_ptr error_;
+};
 
 struct TrainTokenizer {
   static constexpr std::string_view kName = "train", kUsage = "train --output=FILE PATH...";
@@ -80,26 +121,25 @@ struct TrainTokenizer {
  private:
   // Refuses flags of the other kind of tokenizer.
   void check_flags(bool is_json) const {
-    const auto refuse = [&](bool is_given, std::string_view name, std::string_view extension) {
-      if (is_given)
-        throw UsageError(fmt::format("--{} is of FILE{} only, but --output={}", name, extension,
-                                     output.string()));
-    };
-    refuse(!is_json && pattern, "pattern", ".json");
-    refuse(!is_json && !special_tokens.empty(), "special_tokens", ".json");
-    refuse(!is_json && min_frequency, "min_frequency", ".json");
-    refuse(!is_json && threads, "threads", ".json");
-    refuse(is_json && model, "model", ".model");
-    refuse(is_json && character_coverage, "character_coverage", ".model");
-    refuse(is_json && max_lines, "max_lines", ".model");
+    const std::pair<std::string_view, bool> given[] = {
+        {"pattern", pattern && !is_json},
+        {"special_tokens", !special_tokens.empty() && !is_json},
+        {"min_frequency", min_frequency && !is_json},
+        {"threads", threads && !is_json},
+        {"model", model && is_json},
+        {"character_coverage", character_coverage && is_json},
+        {"max_lines", max_lines && is_json}};
+    for (const auto& [name, is_refused] : given)
+      if (is_refused)
+        throw UsageError(fmt::format("--{} is of --output=FILE{} only, got --output={}", name,
+                                     is_json ? ".model" : ".json", output.string()));
   }
 
   void train_json(const Paths& files, const Printed& printed) const {
-    TrainByteBpeOptions options;
-    options.model = {.vocab_size = vocab_size,
-                     .min_frequency = min_frequency.value_or(0),
-                     .special_tokens = special_tokens};
-    std::vector<std::string>& special = options.model.special_tokens;
+    ByteBpeOptions options{.vocab_size = vocab_size,
+                           .min_frequency = min_frequency.value_or(0),
+                           .special_tokens = special_tokens};
+    std::vector<std::string>& special = options.special_tokens;
     if (special.empty()) special = {"<|endoftext|>"};
     if (const std::set<std::string> names(special.begin(), special.end());
         names.contains("") || names.size() < special.size())
@@ -109,15 +149,48 @@ struct TrainTokenizer {
           fmt::format("--vocab_size={}: expected at least {}: 256 bytes and {} "
                       "special tokens",
                       vocab_size, 256 + special.size(), special.size()));
-    options.pattern = pattern.value_or(options.pattern);
-    options.threads = static_cast<int>(
-        threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency())));
-    options.read.text_field = text_field;
-    const TrainedByteBpe trained = train_byte_bpe(files, options, output);
+    const WordPattern chosen = pattern.value_or(WordPattern::kCl100k);
+    ReadOptions read;
+    read.text_field = text_field;
+    int64_t documents = 0;
+    WordCounts counts = count_words(files, read, chosen, &documents);
+    const size_t words = counts.size();
+    if (words == 0) fail("the input has no text to train a tokenizer on");
+    const ByteBpe trained = train_byte_bpe(std::move(counts), options);
+    write_file_atomically(output, tokenizer_json(trained, special, chosen));
     fmt::print(printed.out, "{}: {} tokens{}, from {} distinct words of {} documents\n",
-               output.string(), trained.tokens,
-               trained.tokens < vocab_size ? " (no pair is left to merge)" : "", trained.words,
-               trained.documents);
+               output.string(), trained.vocabulary.size(),
+               std::ssize(trained.vocabulary) < vocab_size ? " (no pair is left to merge)" : "",
+               words, documents);
+  }
+
+  WordCounts count_words(const Paths& files, const ReadOptions& read, WordPattern chosen,
+                         int64_t* documents) const {
+    TextQueue queue(files, read);
+    const auto work = [&](WordCounts* counts) {
+      const WordScanner scanner(chosen);
+      while (const auto document = queue.next())
+        scanner.for_each_word(*document, [&](std::string_view word) {
+          const auto found = counts->find(word);
+          ++(found != counts->end() ? found : counts->emplace(word, 0).first)->second;
+        });
+    };
+    std::vector<WordCounts> counts(static_cast<size_t>(
+        threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency()))));
+    std::vector<std::thread> workers;
+    workers.reserve(counts.size());
+    try {
+      for (size_t i = 1; i < counts.size(); ++i)
+        workers.push_back(start_thread([&, i] { work(&counts[i]); }));
+    } catch (const Error&) {
+      // The other threads do its work.
+    }
+    work(&counts[0]);
+    for (std::thread& worker : workers) worker.join();
+    *documents = queue.documents();
+    for (; counts.size() > 1; counts.pop_back())
+      for (const auto& [word, count] : counts.back()) counts[0][word] += count;
+    return std::move(counts[0]);
   }
 
   void train_model(const Paths& files, const Printed& printed) const {

@@ -8,79 +8,28 @@
 #include <array>
 #include <limits>
 #include <queue>
-#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/io/json.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostOccurrences = int64_t{1} << 36;
-constexpr size_t kMostLists = size_t{1} << 26;
+using Pair = uint64_t;  // Two adjacent tokens.
 
-// Two adjacent tokens, in 16 bytes: a large text has tens of millions of pairs.
+Pair pair_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
+}
+int32_t left_of(Pair pair) { return static_cast<int32_t>(pair >> 32); }
+int32_t right_of(Pair pair) { return static_cast<int32_t>(pair & 0xffffffff); }
+
 struct PairState {
-  int32_t left = -1;  // -1: free slot.
-  int32_t right = -1;
   // How often the pair occurs, as BpeTrainer counts: merging the pair itself does not reduce it.
-  uint64_t count : 36 = 0;
-  uint64_t is_waiting : 1 = 0;  // It will be merged if it is the most frequent one.
-  uint64_t is_new : 1 = 0;      // The current merge made occurrences of it.
-  uint64_t list : 26 = 0;       // Its list of positions, which is complete; 0: none.
-};
-static_assert(sizeof(PairState) == 16);
-
-class PairStates {
- public:
-  // Adds the pair if it is unknown. Valid until the next call.
-  PairState& at(int32_t left, int32_t right) {
-    PairState* found = &slots_[place(left, right)];
-    if (found->left >= 0) return *found;
-    if (10 * ++size_ > 7 * slots_.size()) {
-      grow();
-      found = &slots_[place(left, right)];
-    }
-    found->left = left;
-    found->right = right;
-    return *found;
-  }
-
-  uint64_t list_of(int32_t left, int32_t right) const { return slots_[place(left, right)].list; }
-
-  template <typename Take>
-  void for_each(const Take& take) {
-    for (PairState& slot : slots_)
-      if (slot.left >= 0) take(slot);
-  }
-
- private:
-  static bool is_used(const PairState& slot) {
-    return slot.left >= 0 && (slot.count > 0 || slot.is_new != 0 || slot.list != 0);
-  }
-
-  size_t place(int32_t left, int32_t right) const {
-    const uint64_t pair =
-        static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-    uint64_t mixed = pair * 0x9e3779b97f4a7c15u;
-    mixed ^= mixed >> 32;
-    size_t at = mixed & (slots_.size() - 1);
-    while (slots_[at].left >= 0 && (slots_[at].left != left || slots_[at].right != right))
-      at = (at + 1) & (slots_.size() - 1);
-    return at;
-  }
-
-  // Removes pairs that no longer occur, and doubles the table if that does not help.
-  void grow() {
-    size_ = 1 + static_cast<size_t>(std::ranges::count_if(slots_, is_used));
-    std::vector<PairState> old(5 * size_ > 2 * slots_.size() ? 2 * slots_.size() : slots_.size());
-    old.swap(slots_);
-    for (const PairState& slot : old)
-      if (is_used(slot)) slots_[place(slot.left, slot.right)] = slot;
-  }
-
-  std::vector<PairState> slots_ = std::vector<PairState>(size_t{1} << 17);  // A power of two.
-  size_t size_ = 0;
+  uint64_t count : 63 = 0;
+  uint64_t is_waiting : 1 = 0;  // It will be merged if it becomes the most frequent one.
 };
 
 // All distinct words in one array, with a slot for each byte. A token is in its first slot; the
@@ -90,25 +39,20 @@ class JoinedWords {
   static constexpr int32_t kEnd = std::numeric_limits<int32_t>::min();  // Between words.
   static constexpr int32_t kInside = kEnd + 1;
 
-  JoinedWords(const WordCounts& counts, const std::array<int32_t, 256>& byte_ids) {
+  JoinedWords(const WordCounts& words, const std::array<int32_t, 256>& byte_ids) {
     std::unordered_map<int64_t, size_t> places;  // Where to write the next word of a count.
-    int64_t occurrences = 0;
-    for (const WordCounts::Word& word : counts.words()) {
-      places[word.count] += word.size + size_t{1};
-      occurrences += word.count * word.size;
-    }
+    for (const auto& [word, count] : words) places[count] += word.size() + 1;
     size_t size = 1;
     for (auto& [count, place] : places) {
       groups_.emplace_back(size, count);
       size += std::exchange(place, size);
     }
-    if (size > std::numeric_limits<uint32_t>::max() || occurrences >= kMostOccurrences)
-      fail("{} bytes of text with {} bytes of distinct words: too much; train on a sample",
-           occurrences, size);
+    if (size > std::numeric_limits<uint32_t>::max())
+      fail("the distinct words have {} bytes, expected less than 2^32; train on a sample", size);
     slots_.assign(size, kEnd);
-    for (const WordCounts::Word& word : counts.words()) {
-      size_t& place = places[word.count];
-      for (const char c : word.text()) slots_[place++] = byte_ids[static_cast<unsigned char>(c)];
+    for (const auto& [word, count] : words) {
+      size_t& place = places[count];
+      for (const char c : word) slots_[place++] = byte_ids[static_cast<unsigned char>(c)];
       ++place;
     }
   }
@@ -147,8 +91,8 @@ class ByteBpeTraining {
   ByteBpeTraining(WordCounts counts, const ByteBpeOptions& options)
       : options_(options), words_(counts, add_first_tokens()) {
     counts = {};
-    for_each_pair([&](uint32_t, int32_t left, int32_t right, uint64_t count) {
-      PairState& state = states_.at(left, right);
+    for_each_pair([&](uint32_t, Pair pair, uint64_t count) {
+      PairState& state = states_[pair];
       state.count += count;
       state.is_waiting = 1;
     });
@@ -160,16 +104,16 @@ class ByteBpeTraining {
         if (std::ssize(trained_.vocabulary) >= options_.vocab_size) return finish();
         const Queued top = queue_.top();
         queue_.pop();
-        PairState& state = states_.at(top.left, top.right);
+        PairState& state = states_[top.pair];
         const uint64_t count = state.count;
         if (state.is_waiting == 0 || count < threshold_) continue;
         if (count != top.count) {
-          queue_.push({count, top.left, top.right});
-        } else if (static_cast<int64_t>(count) < options_.min_frequency) {
-          return finish();
-        } else {
-          merge(&state);
+          queue_.push({count, top.pair});
+          continue;
         }
+        if (static_cast<int64_t>(count) < options_.min_frequency) return finish();
+        state.is_waiting = 0;
+        merge(top.pair);
       }
     return finish();
   }
@@ -177,13 +121,13 @@ class ByteBpeTraining {
  private:
   struct Queued {
     uint64_t count;
-    int32_t left, right;
+    Pair pair;
 
     bool operator<(const Queued& other) const {  // Merged later.
-      if (count != other.count) return count < other.count;
-      return std::pair(left, right) > std::pair(other.left, other.right);
+      return count != other.count ? count < other.count : pair > other.pair;
     }
   };
+  using Positions = std::unordered_map<Pair, std::vector<uint32_t>>;
 
   // Special tokens and bytes, in the order of their characters. Returns the ids of bytes.
   std::array<int32_t, 256> add_first_tokens() {
@@ -195,7 +139,8 @@ class ByteBpeTraining {
     std::ranges::sort(sorted);
     for (const std::string& character : sorted) id_of(character);
     std::array<int32_t, 256> ids{};
-    for (size_t byte = 0; byte < 256; ++byte) ids[byte] = id_of(characters[byte]);
+    std::ranges::transform(characters, ids.begin(),
+                           [&](const auto& token) { return id_of(token); });
     lengths_.assign(trained_.vocabulary.size(), 1);
     return ids;
   }
@@ -212,87 +157,50 @@ class ByteBpeTraining {
 
   template <typename Take>
   void for_each_pair(const Take& take) const {
-    for (uint32_t at = 1; at < words_.size();) {
-      const uint64_t count = words_[at] >= 0 ? words_.count_at(at) : 0;
+    for (uint32_t at = 1; at < words_.size(); ++at) {
+      const uint64_t count = words_.count_at(at);
       while (words_[at] >= 0) {
         const uint32_t next = at + length(words_[at]);
-        if (words_[next] >= 0) take(at, words_[at], words_[next], count);
+        if (words_[next] >= 0) take(at, pair_of(words_[at], words_[next]), count);
         at = next;
       }
-      ++at;
     }
   }
 
   // Queues the most frequent pairs; false if none is left.
   bool begin_phase() {
     constexpr uint64_t kRange = 16;  // Of counts in a phase.
+    std::erase_if(states_, [](const auto& each) { return each.second.count == 0; });
+    positions_.clear();
     uint64_t most = 0;
-    states_.for_each([&](PairState& state) {
-      state.list = 0;
+    for (const auto& [pair, state] : states_)
       if (state.is_waiting != 0) most = std::max<uint64_t>(most, state.count);
-    });
     threshold_ = std::max<uint64_t>(1, most / kRange);
-    lists_.assign(1, {});
-    free_lists_.clear();
-    states_.for_each([&](PairState& state) {
-      if (state.is_waiting != 0 && state.count >= threshold_) add_to_queue(&state, true);
+    for (const auto& [pair, state] : states_)
+      if (state.is_waiting != 0 && state.count >= threshold_) {
+        queue_.push({state.count, pair});
+        positions_[pair];
+      }
+    for_each_pair([&](uint32_t at, Pair pair, uint64_t) {
+      if (const auto found = positions_.find(pair); found != positions_.end())
+        found->second.push_back(at);
     });
-    for_each_pair([&](uint32_t at, int32_t left, int32_t right, uint64_t) {
-      if (const uint64_t list = states_.list_of(left, right)) lists_[list].push_back(at);
-    });
-    if (threshold_ > std::max<uint64_t>(1, most))
-      fail("too many pairs of tokens occur {} times; ask for fewer tokens", most);
     return most > 0;
   }
 
-  void take_list(PairState* state) {
-    if (!free_lists_.empty()) {
-      state->list = free_lists_.back();
-      free_lists_.pop_back();
-    } else if (lists_.size() < kMostLists) {
-      state->list = lists_.size();
-      lists_.emplace_back();
-    }
-  }
-
-  std::vector<uint32_t> free_list(PairState* state) {
-    const uint64_t list = state->list;
-    state->list = 0;
-    if (list == 0) return {};
-    free_lists_.push_back(static_cast<uint32_t>(list));
-    return std::exchange(lists_[list], {});
-  }
-
-  // Without a list the phase ends before the pair is merged.
-  void add_to_queue(PairState* state, bool takes_list) {
-    if (takes_list) take_list(state);
-    if (state->list == 0)
-      threshold_ = state->count + 1;
-    else
-      queue_.push({state->count, state->left, state->right});
-  }
-
-  void merge(PairState* state) {
-    const int32_t left = state->left, right = state->right;
+  void merge(Pair pair) {
+    const int32_t left = left_of(pair), right = right_of(pair);
     const auto name = [&](int32_t id) { return trained_.vocabulary[static_cast<size_t>(id)]; };
     const int32_t made = id_of(name(left) + name(right));
     lengths_.resize(trained_.vocabulary.size());
     lengths_[static_cast<size_t>(made)] = length(left) + length(right);
-    trained_.merges.emplace_back(left, right);
-    state->is_waiting = 0;
-    std::vector<uint32_t> positions = free_list(state);
+    trained_.merges.push_back(pair);
+    std::vector<uint32_t> positions = std::move(positions_[pair]);
+    positions_.erase(pair);
     if (!std::ranges::is_sorted(positions)) std::ranges::sort(positions);
     for (const uint32_t position : positions) merge_at(position, left, right, made);
-    for (const auto& [first, second] : new_pairs_) {
-      PairState& pair = states_.at(first, second);
-      pair.is_new = 0;
-      if (pair.count > 0) pair.is_waiting = 1;
-      if (pair.count >= threshold_)
-        add_to_queue(&pair, false);
-      else
-        free_list(&pair);
-    }
-    new_pairs_.clear();
+    for (auto& [new_pair, its_positions] : new_positions_) add_pair(new_pair, &its_positions);
+    new_positions_.clear();
   }
 
   void merge_at(uint32_t position, int32_t left, int32_t right, int32_t made) {
@@ -300,40 +208,45 @@ class ByteBpeTraining {
     if (words_[position] != left || words_[second] != right) return;
     const uint32_t before = words_.before(position), after = second + length(right);
     const uint64_t count = words_.count_at(position);
-    words_.join(position, second, after, made);
-    if (before != 0) {
-      states_.at(words_[before], left).count -= count;
-      add_pair(before, words_[before], made, count);
-    }
-    if (words_[after] != JoinedWords::kEnd) {
-      states_.at(right, words_[after]).count -= count;
-      add_pair(position, made, words_[after], count);
-    }
-  }
-
-  void add_pair(uint32_t position, int32_t left, int32_t right, uint64_t count) {
-    PairState& state = states_.at(left, right);
-    state.count += count;
-    if (state.is_new == 0) {
-      state.is_new = 1;
-      new_pairs_.emplace_back(left, right);
-      // A pair that waits without a list has other occurrences.
-      if (state.list == 0 && state.is_waiting == 0) take_list(&state);
-    }
-    if (state.list != 0) lists_[state.list].push_back(position);
-  }
-
-  // Ranks are those of the last merge of a pair.
-  ByteBpe finish() {
-    std::vector<std::pair<int32_t, int32_t>> merges;
-    std::unordered_map<uint64_t, size_t> last;
-    const auto key = [](const std::pair<int32_t, int32_t>& pair) {
-      return static_cast<uint64_t>(pair.first) << 32 | static_cast<uint64_t>(pair.second);
+    const auto change = [&](int32_t old_left, int32_t old_right, uint32_t at, Pair pair) {
+      states_[pair_of(old_left, old_right)].count -= count;
+      states_[pair].count += count;
+      new_positions_[pair].push_back(at);
     };
-    for (size_t i = 0; i < trained_.merges.size(); ++i) last[key(trained_.merges[i])] = i;
-    for (size_t i = 0; i < trained_.merges.size(); ++i)
-      if (last[key(trained_.merges[i])] == i) merges.push_back(trained_.merges[i]);
-    trained_.merges = std::move(merges);
+    words_.join(position, second, after, made);
+    if (before != 0) change(words_[before], left, before, pair_of(words_[before], made));
+    if (words_[after] != JoinedWords::kEnd)
+      change(right, words_[after], position, pair_of(made, words_[after]));
+  }
+
+  // Queues a pair of which the last merge made occurrences.
+  void add_pair(Pair pair, std::vector<uint32_t>* new_positions) {
+    PairState& state = states_[pair];
+    if (state.count == 0) return;
+    const auto found = positions_.find(pair);
+    // Else it waits for a later phase, with other occurrences.
+    const bool is_complete = state.is_waiting == 0 || found != positions_.end();
+    state.is_waiting = 1;
+    if (state.count < threshold_) {
+      positions_.erase(pair);
+    } else if (!is_complete) {
+      threshold_ = state.count + 1;  // Ends this phase before it is merged.
+    } else {
+      if (found == positions_.end())
+        positions_.emplace(pair, std::move(*new_positions));
+      else
+        found->second.insert(found->second.end(), new_positions->begin(), new_positions->end());
+      queue_.push({state.count, pair});
+    }
+  }
+
+  // BpeTrainer may merge a pair twice; the last rank counts.
+  ByteBpe finish() {
+    std::unordered_set<Pair> later;
+    std::vector<Pair>& merges = trained_.merges;
+    std::ranges::reverse(merges);
+    std::erase_if(merges, [&](Pair pair) { return !later.insert(pair).second; });
+    std::ranges::reverse(merges);
     return std::move(trained_);
   }
 
@@ -342,18 +255,50 @@ class ByteBpeTraining {
   std::unordered_map<std::string, int32_t> ids_;
   std::vector<uint32_t> lengths_;  // Of tokens, in bytes.
   JoinedWords words_;
-  PairStates states_;
+  std::unordered_map<Pair, PairState> states_;
   uint64_t threshold_ = 0;
   std::priority_queue<Queued> queue_;
-  std::vector<std::vector<uint32_t>> lists_;  // Positions of pairs; the first is unused.
-  std::vector<uint32_t> free_lists_;
-  std::vector<std::pair<int32_t, int32_t>> new_pairs_;  // Of the current merge.
+  Positions positions_;      // Of queued pairs: all their occurrences.
+  Positions new_positions_;  // Of the current merge.
 };
 
 }  // namespace
 
 ByteBpe train_byte_bpe(WordCounts counts, const ByteBpeOptions& options) {
   return ByteBpeTraining(std::move(counts), options).run();
+}
+
+std::string tokenizer_json(const ByteBpe& model, const std::vector<std::string>& special_tokens,
+                           WordPattern pattern) {
+  int64_t id = 0;
+  const auto added = [&](const std::string& token) {
+    return fmt::format(
+        R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,)"
+        R"("normalized":false,"special":true}})",
+        id++, json_quoted(token));
+  };
+  const auto name = [&](int32_t of) {
+    return json_quoted(model.vocabulary[static_cast<size_t>(of)]);
+  };
+  const auto merge = [&](Pair pair) {
+    return fmt::format("[{},{}]", name(left_of(pair)), name(right_of(pair)));
+  };
+  std::string vocabulary;
+  for (const std::string& token : model.vocabulary)
+    vocabulary += fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", json_quoted(token),
+                              &token - model.vocabulary.data());
+  return fmt::format(
+      R"({{"version":"1.0","truncation":null,"padding":null,"added_tokens":{},"normalizer":null,)"
+      R"("pre_tokenizer":{{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":)"
+      R"({{"Regex":{}}},"behavior":"Isolated","invert":false}},{{"type":"ByteLevel",)"
+      R"("add_prefix_space":false,"trim_offsets":true,"use_regex":false}}]}},)"
+      R"("post_processor":null,"decoder":{{"type":"ByteLevel","add_prefix_space":true,)"
+      R"("trim_offsets":true,"use_regex":true}},"model":{{"type":"BPE","dropout":null,)"
+      R"("unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,)"
+      R"("fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{{{}}},)"
+      R"("merges":{}}}}})",
+      json_list(special_tokens, added, ","), json_quoted(pattern_source(pattern)), vocabulary,
+      json_list(model.merges, merge, ","));
 }
 
 }  // namespace tessera
