@@ -75,7 +75,7 @@ TEST_CASE("flat_tokens train makes a model, or reports what is missing") {
   REQUIRE(tool({"train", output, "--model=bp", kText.string()}, &out, &errors) == 2);
   REQUIRE_THAT(errors, Contains("--model=bp: expected one of unigram, bpe; did you mean 'bpe'?"));
   REQUIRE(tool({"train", "--output=t.txt", kText.string()}, &out, &errors) == 2);
-  REQUIRE_THAT(errors, Contains("a name that ends in .model"));
+  REQUIRE_THAT(errors, Contains("a name that ends in .json or .model"));
   write_bytes(directory / "empty.txt", "\n\n");
   REQUIRE(tool({"train", output, (directory / "empty.txt").string()}, &out, &errors) == 1);
   REQUIRE_THAT(errors, Contains("the input has no text to train a tokenizer on"));

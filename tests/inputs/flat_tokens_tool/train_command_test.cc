@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares byte-level BPE tokenizers with those that `tokenizers` trained on the same texts
+// (tests/golden/train_tokenizers.py).
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+#include "inputs/tokenizers/byte_bpe_trainer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using Catch::EndsWith;
+
+const std::filesystem::path kFolder = TESSERA_SOURCE_DIR "/tests/golden/trained_tokenizers";
+
+struct TrainResult {
+  int code = 0;
+  std::string out, errors;
+};
+
+TrainResult train(std::vector<std::string> words) {
+  words.insert(words.begin(), "train");
+  std::ostringstream out, errors;
+  const int code = run_flat_tokens(words, out, errors);
+  return {code, out.str(), errors.str()};
+}
+
+std::vector<std::string> trained_texts() {
+  std::vector<std::string> texts;
+  std::istringstream lines(read_file(kFolder / "texts.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    texts.push_back(parse_json(line, "texts.jsonl").at("text").as_string());
+  return texts;
+}
+
+TEST_CASE("a trained tokenizer.json is that of tokenizers, for any number of threads") {
+  const TemporaryDirectory directory;
+  const std::string output = (directory / "t.json").string();
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"cl100k", {"--vocab_size=440"}},
+      {"gpt2",
+       {"--vocab_size=380", "--pattern=gpt2", "--special_tokens=<|endoftext|>",
+        "--special_tokens=hello"}},
+      {"all", {"--vocab_size=100000"}}};
+  for (const auto& [name, flags] : cases)
+    for (const char* threads : {"--threads=1", "--threads=3"}) {
+      CAPTURE(name, threads);
+      std::vector<std::string> words = flags;
+      words.insert(words.end(),
+                   {threads, "--output=" + output, (kFolder / "texts.jsonl").string()});
+      const TrainResult result = train(words);
+      REQUIRE(result.errors.empty());
+      REQUIRE(result.code == 0);
+      REQUIRE_THAT(result.out, EndsWith(" distinct words of 12 documents\n"));
+      REQUIRE((result.out.find("(no pair is left to merge)") != std::string::npos) ==
+              (name == "all"));
+      REQUIRE(read_file(output) == read_file(kFolder / (name + ".json")));
+    }
+}
+
+TEST_CASE("a trained tokenizer is lossless and knows the end of documents") {
+  const auto tokenizer = make_tokenizer((kFolder / "cl100k.json").string());
+  REQUIRE(tokenizer->vocab_size() == 440);
+  REQUIRE(tokenizer->end_id() == 0);
+  for (const std::string& text : trained_texts())
+    REQUIRE(tokenizer->decode(tokenizer->encode(text)) == text);
+}
+
+ByteBpe trained_on(const WordCounts& counts, int64_t merges, int64_t min_frequency = 0) {
+  return train_byte_bpe(counts, {.vocab_size = 256 + merges, .min_frequency = min_frequency});
+}
+
+std::vector<std::string> new_tokens(const ByteBpe& model) {
+  return {model.vocabulary.begin() + 256, model.vocabulary.end()};
+}
+
+TEST_CASE("ties are decided by the ids of the pair, and overlapping pairs merge from the left") {
+  using Tokens = std::vector<std::string>;
+  REQUIRE(new_tokens(trained_on({{"xy", 2}, {"ab", 2}, {"ba", 2}}, 2)) == Tokens{"ab", "ba"});
+  REQUIRE(new_tokens(trained_on({{"aaaaa", 1}}, 9)) == Tokens{"aa", "aaa", "aaaaa"});
+  REQUIRE(new_tokens(trained_on({{"xy", 5}, {"ab", 4}, {"cd", 3}}, 9, 4)) == Tokens{"xy", "ab"});
+  REQUIRE(new_tokens(trained_on({{"a", 7}}, 9)).empty());
+}
+
+TEST_CASE("a word of a megabyte takes no longer than many words") {
+  WordCounts counts = {{std::string(1 << 20, 'a'), 1}, {"ab", 3}};
+  REQUIRE(trained_on(counts, 9).vocabulary.back().size() == 512);
+}
+
+TEST_CASE("flat_tokens train refuses what gives no byte-level tokenizer") {
+  const TemporaryDirectory directory;
+  const std::string output = "--output=" + (directory / "t.json").string();
+  const std::string text = (kFolder / "texts.jsonl").string();
+  const auto refused = [&](const std::vector<std::string>& words, int code) {
+    const TrainResult result = train(words);
+    REQUIRE(result.code == code);
+    REQUIRE(!std::filesystem::exists(directory / "t.json"));
+    return result.errors;
+  };
+  REQUIRE_THAT(
+      refused({output, "--vocab_size=257", "--special_tokens=a", "--special_tokens=b", text}, 2),
+      Contains("--vocab_size=257: expected at least 258: 256 bytes and 2 special tokens"));
+  REQUIRE_THAT(refused({output, "--vocab_size=200", text}, 2), Contains("257"));
+  REQUIRE_THAT(refused({output, "--special_tokens=a", "--special_tokens=a", text}, 2),
+               Contains("given twice"));
+  REQUIRE_THAT(refused({output, "--model=bpe", text}, 2),
+               Contains("--model is of --output=FILE.model only, got --output="));
+  REQUIRE_THAT(refused({"--output=t.model", "--pattern=gpt2", text}, 2),
+               Contains("--pattern is of --output=FILE.json only, got --output=t.model"));
+  REQUIRE_THAT(refused({output, "--pattern=gpt3", text}, 2), Contains("did you mean 'gpt2'?"));
+  REQUIRE_THAT(refused({output, (directory / "absent.txt").string()}, 1), Contains("absent.txt"));
+  write_bytes(directory / "bad.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n");
+  REQUIRE_THAT(refused({output, (directory / "bad.jsonl").string()}, 1), Contains("bad.jsonl:2"));
+  write_bytes(directory / "empty.txt", "");
+  REQUIRE_THAT(refused({output, (directory / "empty.txt").string()}, 1), Contains("no text"));
+}
+
+}  // namespace
+}  // namespace tessera
