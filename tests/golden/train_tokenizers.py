@@ -34,7 +34,7 @@ SENTENCES = [
 def main():
     random.seed(1)
     texts = ["".join(random.choice(SENTENCES) for _ in range(random.randrange(1, 6))) for _ in range(8)] + [""]
-    texts += [" ".join("".join(random.choices("abc", k=random.randrange(1, 9))) for _ in range(25)) for _ in range(3)]
+    texts += [" ".join("".join(random.choices("abc", k=random.randrange(1, 9))) for _ in range(20)) for _ in range(2)]
     os.makedirs(FOLDER, exist_ok=True)
     with open(os.path.join(FOLDER, "texts.jsonl"), "w", encoding="utf-8") as out:
         out.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
