@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <queue>
 #include <unordered_set>
 #include <utility>
@@ -102,45 +103,34 @@ class ByteBpeTraining {
     while (begin_phase())
       while (!queue_.empty()) {
         if (std::ssize(trained_.vocabulary) >= options_.vocab_size) return finish();
-        const Queued top = queue_.top();
+        const auto [queued_count, inverse] = queue_.top();
         queue_.pop();
-        PairState& state = states_[top.pair];
+        const Pair pair = ~inverse;
+        PairState& state = states_[pair];
         const uint64_t count = state.count;
         if (state.is_waiting == 0 || count < threshold_) continue;
-        if (count != top.count) {
-          queue_.push({count, top.pair});
+        if (count != queued_count) {
+          queue_.emplace(count, ~pair);
           continue;
         }
         if (static_cast<int64_t>(count) < options_.min_frequency) return finish();
         state.is_waiting = 0;
-        merge(top.pair);
+        merge(pair);
       }
     return finish();
   }
 
  private:
-  struct Queued {
-    uint64_t count;
-    Pair pair;
-
-    bool operator<(const Queued& other) const {  // Merged later.
-      return count != other.count ? count < other.count : pair > other.pair;
-    }
-  };
   using Positions = std::unordered_map<Pair, std::vector<uint32_t>>;
 
   // Special tokens and bytes, in the order of their characters. Returns the ids of bytes.
   std::array<int32_t, 256> add_first_tokens() {
     for (const std::string& token : options_.special_tokens) id_of(token);
-    std::vector<std::string> characters;
-    for (int byte = 0; byte < 256; ++byte)
-      characters.push_back(byte_level_encode(std::string(1, static_cast<char>(byte))));
-    std::vector<std::string> sorted = characters;
-    std::ranges::sort(sorted);
-    for (const std::string& character : sorted) id_of(character);
+    std::map<std::string, size_t> bytes;
+    for (size_t byte = 0; byte < 256; ++byte)
+      bytes[byte_level_encode(std::string(1, static_cast<char>(byte)))] = byte;
     std::array<int32_t, 256> ids{};
-    std::ranges::transform(characters, ids.begin(),
-                           [&](const auto& token) { return id_of(token); });
+    for (const auto& [character, byte] : bytes) ids[byte] = id_of(character);
     lengths_.assign(trained_.vocabulary.size(), 1);
     return ids;
   }
@@ -178,7 +168,7 @@ class ByteBpeTraining {
     threshold_ = std::max<uint64_t>(1, most / kRange);
     for (const auto& [pair, state] : states_)
       if (state.is_waiting != 0 && state.count >= threshold_) {
-        queue_.push({state.count, pair});
+        queue_.push({state.count, ~pair});
         positions_[pair];
       }
     for_each_pair([&](uint32_t at, Pair pair, uint64_t) {
@@ -236,7 +226,7 @@ class ByteBpeTraining {
         positions_.emplace(pair, std::move(*new_positions));
       else
         found->second.insert(found->second.end(), new_positions->begin(), new_positions->end());
-      queue_.push({state.count, pair});
+      queue_.push({state.count, ~pair});
     }
   }
 
@@ -257,7 +247,8 @@ class ByteBpeTraining {
   JoinedWords words_;
   std::unordered_map<Pair, PairState> states_;
   uint64_t threshold_ = 0;
-  std::priority_queue<Queued> queue_;
+  // Counts, perhaps outdated, and inverses of pairs: of equal counts the smallest pair comes first.
+  std::priority_queue<std::pair<uint64_t, uint64_t>> queue_;
   Positions positions_;      // Of queued pairs: all their occurrences.
   Positions new_positions_;  // Of the current merge.
 };
