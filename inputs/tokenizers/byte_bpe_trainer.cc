@@ -168,7 +168,7 @@ class ByteBpeTraining {
     threshold_ = std::max<uint64_t>(1, most / kRange);
     for (const auto& [pair, state] : states_)
       if (state.is_waiting != 0 && state.count >= threshold_) {
-        queue_.push({state.count, ~pair});
+        queue_.emplace(uint64_t{state.count}, ~pair);
         positions_[pair];
       }
     for_each_pair([&](uint32_t at, Pair pair, uint64_t) {
@@ -226,7 +226,7 @@ class ByteBpeTraining {
         positions_.emplace(pair, std::move(*new_positions));
       else
         found->second.insert(found->second.end(), new_positions->begin(), new_positions->end());
-      queue_.push({state.count, ~pair});
+      queue_.emplace(uint64_t{state.count}, ~pair);
     }
   }
 
