@@ -117,4 +117,23 @@ std::string document_place(std::string_view shard, const DocumentFormat& format,
   return fmt::format("{}: {} {}", shard, format.record, number + 1);
 }
 
+std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path,
+                                               const ReadOptions& options,
+                                               std::string_view format) {
+  source = decompress_by_name(std::move(source), path);
+  const std::string head = head_of(*source);
+  const DocumentFormat& by_file = format_of_file(path, head);
+  if (by_file.magics.empty())
+    if (const auto foreign = foreign_format(head))
+      fail("{}: {}", path.string(), describe(*foreign, path));
+  return (format == kAutoFormat ? by_file : named_format(format)).open(std::move(source), options);
+}
+
+std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
+                                               const ReadOptions& options,
+                                               std::string_view format) {
+  return read_documents(open_file(path), path, options, format);
+}
+
 }  // namespace tessera

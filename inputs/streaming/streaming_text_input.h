@@ -32,8 +32,8 @@ class StreamingTextInput final : public BaseInput {
     Required<int64_t> seq_len;
     Labels labels = Labels::kNextToken;
     EndOfDocument end_of_document = EndOfDocument::kAuto;
-    std::string format = std::string(kAutoFormat);  // Of all files (document_format.h).
-    std::string text_field = "text";                // Of records.
+    std::string format = std::string(kAutoFormat);  // That of all files (document_format.h).
+    std::string text_field = "text";                // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
     CorruptRecords broken_documents = CorruptRecords::kFail;
     bool require_utf8 = true;       // Else any bytes are accepted.
