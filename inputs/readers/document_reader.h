@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "core/hparams/fields.h"
+#include "inputs/readers/document_map.h"
 
 namespace tessera {
 
@@ -31,6 +33,7 @@ struct ReadOptions {
   // or counted as corrupt.
   int64_t every = 1;
   int64_t first = 0;
+  std::shared_ptr<const BaseDocumentMap> map = nullptr;  // Applied to each document.
 };
 
 // A position between two documents, for seeking.

@@ -35,6 +35,7 @@ class StreamingTextInput final : public BaseInput {
     std::string format = std::string(kAutoFormat);  // That of all files (document_format.h).
     std::string text_field = "text";                // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
+    Template<BaseDocumentMap> document_map_tpl;  // Applied to each document; unset: none.
     CorruptRecords broken_documents = CorruptRecords::kFail;
     bool require_utf8 = true;       // Else any bytes are accepted.
     bool shuffle = true;            // Shuffle the units in each epoch.
@@ -45,7 +46,7 @@ class StreamingTextInput final : public BaseInput {
     Field<int64_t> seed;            // Seed of the order.
     FIELDS(path, tokenizer, split, About(validation_fraction, "share of documents", kRate), name,
            About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
-           text_field, separator, broken_documents, require_utf8, shuffle,
+           text_field, separator, document_map_tpl, broken_documents, require_utf8, shuffle,
            About(shuffle_documents, "block size for shuffling documents; 1: none", kSize), repeat,
            About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}),
            About(num_workers, "threads that read and tokenise", {.min = 1, .max = 1024}), seed)
