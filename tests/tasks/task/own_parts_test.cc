@@ -370,7 +370,7 @@ TEST_CASE("a format and a map of documents of one's own feed both inputs, and re
                           .seq_len = 64};
   const auto tokens = [&] {
     TextInput built(text);
-    built.attach({.run_directory = directory.path()});
+    built.attach({.run_directory = directory.path(), .run_begun = false});
     return FlatTokensReader(directory / "corpus.h5", "train").num_tokens();
   };
   REQUIRE(tokens() == std::ssize(expected));
