@@ -46,7 +46,7 @@ void keep_range(RowRange range, std::vector<DecodedExample>* examples);
 
 struct ExampleSet {
   std::vector<DecodedExample> examples;  // This process's. Samples are still empty.
-  int64_t total = 0;                     // Of all processes.
+  int64_t total = 0;                     // The examples of all processes.
   int64_t too_short = 0;                 // Documents with an empty prompt or reference.
 };
 
