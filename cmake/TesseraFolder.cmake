@@ -223,6 +223,8 @@ function(tessera_tests)
     list(APPEND shared ${helpers})
     target_sources(test_${folder} PRIVATE ${shared})
   endforeach()
+  add_dependencies(test_inputs_readers readers)
+  add_dependencies(test_inputs_flat_tokens readers)
   foreach(name test_inputs_flat_tokens_tool test_tasks_interop)  # Only these run the tool.
     target_link_libraries(${name} PRIVATE inputs_flat_tokens_tool)
   endforeach()

@@ -19,19 +19,21 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-SourceKind kind_of(const fs::path& path) {
-  if (lower_extension(path) == ".bin") return SourceKind::kTokens;
-  const bool is_json = document_format(path) == DocumentFormat::kJsonLines;
-  return is_json ? SourceKind::kJsonLines : SourceKind::kText;
+
+// Returns null for a token file.
+const DocumentFormat* format_of_input(const fs::path& path, std::string_view format) {
+  const bool is_tokens =
+      format == kTokenFormat || (format == kAutoFormat && lower_extension(path) == ".bin");
+  return is_tokens ? nullptr : &document_format(path, format);
 }
 
 // Appends the identity of the file (path, name, size, time) to `seen`.
-BuildInput input_of(const TextFile& file, std::optional<SourceKind> format, std::string* seen) {
+BuildInput input_of(const TextFile& file, std::string_view format, std::string* seen) {
   const fs::path& path = file.path;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
-  BuildInput input{path, format.value_or(kind_of(path)), ValidationPart::kNone, status.st_size,
+  BuildInput input{path, format_of_input(path, format), ValidationPart::kNone, status.st_size,
                    file.name};
   *seen += fmt::format("{} {} {} {}.{:09}\n", fs::absolute(path).lexically_normal().string(),
                        file.name, input.bytes, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
@@ -43,12 +45,13 @@ BuildInput input_of(const TextFile& file, std::optional<SourceKind> format, std:
 void assign_validation_parts(const BuildInputOptions& options, std::vector<BuildInput>* inputs) {
   if (options.validation_fraction <= 0.0) return;
   const auto is_whole_text = [&](const BuildInput& input) {
-    return input.kind == SourceKind::kText && !options.texts_have_separator;
+    return input.format != nullptr && !input.format->has_records && !options.texts_have_separator;
   };
   const auto texts = std::ranges::count_if(*inputs, is_whole_text);
   for (BuildInput& input : *inputs) {
     const bool is_tail =
-        is_whole_text(input) || (input.kind == SourceKind::kTokens && !options.tokens_have_end_id);
+        is_whole_text(input) || (input.format == nullptr && !options.tokens_have_end_id &&
+                                 !has_megatron_index(input.path, options.token_dtype));
     input.validation_part = is_tail ? ValidationPart::kTail : ValidationPart::kByDocument;
     if (texts < 2 || !is_whole_text(input)) continue;
     input.validation_part = in_validation_split(input.name, options.validation_fraction)
@@ -96,9 +99,7 @@ class TextReader final : public InputReader {
   TextReader(const BuildInput& input, const TokenBuild& build)
       : input_(input),
         fraction_(build.validation_fraction),
-        documents_(open_documents(input.path, build.read,
-                                  input.kind == SourceKind::kText ? DocumentFormat::kText
-                                                                  : DocumentFormat::kJsonLines)) {}
+        documents_(open_documents(input.path, build.read, input.format->name)) {}
 
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     std::optional<std::string> text = documents_->next();
@@ -152,7 +153,7 @@ constexpr size_t kMostDocuments = 1 << 14;  // Per batch.
 BuildInputs find_build_inputs(const std::vector<std::string>& paths,
                               const BuildInputOptions& options) {
   check_fraction("token build", "validation_fraction", options.validation_fraction);
-  const TextFiles found = find_text_files(paths, options.format == SourceKind::kTokens);
+  const TextFiles found = find_text_files(paths, options.format == kTokenFormat);
   if (found.files.empty()) fail("no text to build tokens from in {}", fmt::join(paths, ", "));
   return build_inputs_of(found, options);
 }
@@ -167,7 +168,7 @@ BuildInputs build_inputs_of(const TextFiles& found, const BuildInputOptions& opt
   if (!options.validation.empty()) {
     std::set<std::string> for_training;
     for (const TextFile& file : found.files) for_training.insert(file.identity);
-    const bool may_be_tokens = options.format == SourceKind::kTokens;
+    const bool may_be_tokens = options.format == kTokenFormat;
     for (const TextFile& file : find_text_files(options.validation, may_be_tokens).files) {
       if (for_training.contains(file.identity))
         fail("{}: is both a training input and in --validation", file.path.string());
@@ -208,7 +209,7 @@ void DocumentBatch::clear() {
 // Text inputs.
 
 std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build) {
-  if (input.kind == SourceKind::kTokens) return read_token_bin(open_file(input.path), input, build);
+  if (input.format == nullptr) return read_token_bin(open_file(input.path), input, build);
   return std::make_unique<TextReader>(input, build);
 }
 

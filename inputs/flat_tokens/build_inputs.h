@@ -16,12 +16,14 @@
 
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/readers/text_files.h"
 
 namespace tessera {
 
-enum class SourceKind { kText, kJsonLines, kTokens };
+// The value of BuildInputOptions::format for token files.
+inline constexpr std::string_view kTokenFormat = "bin";
 
 // The width of the ids in token files that do not state it. kAuto: 2 bytes if the vocabulary fits,
 // else 4, and Error for a file that looks different.
@@ -37,7 +39,7 @@ enum class ValidationPart {
 
 struct BuildInput {
   std::filesystem::path path;
-  SourceKind kind = SourceKind::kText;
+  const DocumentFormat* format = nullptr;  // Null: a token file.
   ValidationPart validation_part = ValidationPart::kNone;
   int64_t bytes = 0;
   std::string name = "";  // TextFile::name.
@@ -53,13 +55,14 @@ struct BuildInputs {
 };
 
 struct BuildInputOptions {
-  // Format of all inputs. Unset: *.bin holds tokens; *.jsonl, *.ndjson and *.json are lines of
-  // JSON; all others are text.
-  std::optional<SourceKind> format;
+  // Format of all inputs: kTokenFormat or that of documents (document_format.h). kAutoFormat: *.bin
+  // holds tokens, all others documents.
+  std::string format = std::string(kAutoFormat);
   double validation_fraction = 0.1;
   std::vector<std::string> validation;  // Files for the split, instead of the fraction.
   bool texts_have_separator = false;    // Documents in texts end at a separator.
   bool tokens_have_end_id = false;      // Documents in token inputs end with an id.
+  TokenDType token_dtype = TokenDType::kAuto;
 };
 
 // Finds inputs. `paths`: files, folders and patterns (find_text_files). Reads names, sizes, times
@@ -158,6 +161,9 @@ class InputReader {
 };
 
 std::unique_ptr<InputReader> open_input(const BuildInput& input, const TokenBuild& build);
+// Whether the documents of a token file are those of Megatron's index (.idx) beside it. An explicit
+// type of the ids reads the file without it.
+bool has_megatron_index(const std::filesystem::path& tokens, TokenDType dtype);
 // Reads token files of nanoGPT, llm.c and Megatron; `source` has `input.bytes` bytes.
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
                                             const BuildInput& input, const TokenBuild& build);

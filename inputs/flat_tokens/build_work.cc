@@ -60,11 +60,10 @@ std::vector<std::span<const BuildInput>> units_of(const std::vector<BuildInput>&
 }
 
 std::string fault_of(const TokenBuild& build, const TextDocument& document, const Error& error) {
-  const bool is_json = document.input->kind == SourceKind::kJsonLines;
-  const auto format = is_json ? DocumentFormat::kJsonLines : DocumentFormat::kText;
-  const std::string shard = document.input->path.string();
-  return fmt::format("{}: {}", document_place(shard, format, build.read, document.number),
-                     error.what());
+  const BuildInput& input = *document.input;
+  return fmt::format(
+      "{}: {}", document_place(input.path.string(), *input.format, build.read, document.number),
+      error.what());
 }
 
 // Appends the ids of the batch's texts to its tokens, and frees the texts.

@@ -50,7 +50,7 @@ BuildInputs find_snapshot_inputs(const TextInput::HParams& p) {
   BuildInputs found =
       p.path.empty() ? build_inputs_of(own, options) : find_build_inputs({p.path}, options);
   for (const BuildInput& input : found.inputs)
-    if (input.kind == SourceKind::kTokens)
+    if (input.format == nullptr)
       fail("{} holds tokens, not text; make a token file of it with 'flat_tokens build'",
            input.path.string());
   found.files = fmt::format("{}: {}", request_text(p), found.files);

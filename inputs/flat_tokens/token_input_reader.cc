@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the token files of nanoGPT, llm.c and Megatron-LM as documents (read_token_bin of
 // build_inputs.h): finds the width of the ids, checks them against the vocabulary, and splits
-// documents at an end id.
+// documents at an end id or by an index.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/build_inputs.h"
+#include "inputs/flat_tokens/megatron_index.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/readers/foreign_format.h"
 #include "inputs/shuffle.h"
@@ -37,23 +38,6 @@ T load(const char* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof(value));
   return value;
-}
-
-// Returns the size of an id in bytes, from Megatron-LM's index file (.idx) beside `tokens`; 0 if
-// there is no such file.
-int64_t token_bytes_of_index(const std::filesystem::path& tokens) {
-  using namespace std::string_view_literals;
-  constexpr size_t kDTypeAt = 17;  // After the magic number and a version of 8 bytes.
-  const std::filesystem::path index = std::filesystem::path(tokens).replace_extension(".idx");
-  if (index == tokens || !std::filesystem::exists(index)) return 0;
-  const std::string head = head_of(*open_file(index));
-  const int code = head.size() > kDTypeAt ? head[kDTypeAt] : 0;
-  if (!head.starts_with("MMIDIDX\0\0"sv) || (code != 3 && code != 4 && code != 8))
-    fail(
-        "{}: is not Megatron's index of ids in i16, u16 or i32; for the tokens beside it, give "
-        "--token_dtype",
-        index.string());
-  return code == 4 ? 4 : 2;
 }
 
 // Returns whether all elements of `head` at even or at odd places are 0, but not the others.
@@ -87,8 +71,7 @@ bool is_utf8_text(std::string_view head) {
 
 // Returns what a file without a header seems to hold instead of ids of this size; "": nothing else.
 std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
-  if (const ForeignFormat* foreign = foreign_format(head))
-    return fmt::format("is {}", foreign->name);
+  if (const auto foreign = foreign_format(head)) return fmt::format("is {}", foreign->name);
   if (is_utf8_text(head)) return "is text (--format=text)";
   if (is_zero_at<uint32_t>(head, 1))
     return "has ids of 8 bytes; numpy's astype('u4') converts them";
@@ -171,10 +154,12 @@ class TokenBinReader {
   // Finds the size of an id in a file without a header.
   void choose_width(std::string_view head, const BuildInput& input, TokenDType dtype) {
     const std::string& where = source_->where();
-    token_bytes_ = dtype == TokenDType::kU16   ? 2
-                   : dtype == TokenDType::kU32 ? 4
-                                               : token_bytes_of_index(input.path);
-    const bool is_known = token_bytes_ > 0;
+    const bool is_indexed = has_megatron_index(input.path, dtype);
+    if (is_indexed)
+      token_bytes_ = MegatronIndex(MegatronIndex::beside(input.path), input.bytes).token_bytes();
+    else if (dtype != TokenDType::kAuto)
+      token_bytes_ = dtype == TokenDType::kU16 ? 2 : 4;
+    const bool is_known = is_indexed || dtype != TokenDType::kAuto;
     const int64_t least_bytes = vocab_size_ <= int64_t{1} << 16 ? 2 : 4;
     if (!is_known) token_bytes_ = least_bytes;
     const std::string other = is_known ? "" : unlike_tokens(head, token_bytes_);
@@ -226,6 +211,18 @@ class TokenReader : public InputReader {
   static void count(size_t ids, DocumentBatch* batch) {
     batch->bytes += static_cast<int64_t>(ids * sizeof(int32_t));
   }
+  // Adds a whole document to its split, if that is wanted.
+  void add_document(std::span<const int32_t> document, const SplitSet& wanted,
+                    DocumentBatch* batch) const {
+    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
+                                 document.size_bytes());
+    const bool is_validation =
+        validation_part_ == ValidationPart::kWhole ||
+        (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
+    const Split split = is_validation ? kValidation : kTrain;
+    if (wanted[split]) batch->tokens[split].add(document);
+    count(document.size(), batch);
+  }
 
   TokenBinReader tokens_;
   ValidationPart validation_part_;
@@ -245,15 +242,7 @@ class DelimitedTokens final : public TokenReader {
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
     if (size == 0) return false;
-    const auto document = std::span(pending_).subspan(used_, size);
-    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
-                                 document.size_bytes());
-    const bool is_validation =
-        validation_part_ == ValidationPart::kWhole ||
-        (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
-    const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) batch->tokens[split].add(document);
-    count(size, batch);
+    add_document(std::span(pending_).subspan(used_, size), wanted, batch);
     used_ += size;
     position_ = {position_.document + 1, position_.offset + static_cast<int64_t>(size)};
     return true;
@@ -309,6 +298,45 @@ class DelimitedTokens final : public TokenReader {
   size_t used_ = 0;
 };
 
+// Megatron's index says where documents begin.
+class IndexedTokens final : public TokenReader {
+ public:
+  IndexedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
+                const TokenBuild& build)
+      : TokenReader(std::move(source), input, build),
+        index_(MegatronIndex::beside(input.path), input.bytes),
+        where_(MegatronIndex::beside(input.path).string()),
+        most_ids_(build.read.max_document_bytes / static_cast<int64_t>(sizeof(int32_t))) {
+    seek({});
+  }
+
+  bool read(const SplitSet& wanted, DocumentBatch* batch) override {
+    if (position_.document == index_.num_documents()) return false;
+    const int64_t end = index_.begin(position_.document + 1);
+    const int64_t size = end - position_.offset;
+    if (size < 0 || size > most_ids_)
+      fail("{}: document {} has {} tokens, expected at most {}", where_, position_.document, size,
+           most_ids_);
+    std::vector<int32_t> ids(static_cast<size_t>(size));
+    tokens_.read(ids);
+    add_document(ids, wanted, batch);
+    position_ = {position_.document + 1, end};
+    return true;
+  }
+
+  ShardPosition position() const override { return position_; }
+  void seek(const ShardPosition& position) override {
+    position_ = {position.document, index_.begin(position.document)};
+    tokens_.seek(position_.offset);
+  }
+
+ private:
+  MegatronIndex index_;
+  std::string where_;
+  int64_t most_ids_;
+  ShardPosition position_;
+};
+
 // One sequence without document ends, read in blocks.
 class UndelimitedTokens final : public TokenReader {
  public:
@@ -344,8 +372,15 @@ class UndelimitedTokens final : public TokenReader {
 
 }  // namespace
 
+bool has_megatron_index(const std::filesystem::path& tokens, TokenDType dtype) {
+  return dtype == TokenDType::kAuto && lower_extension(tokens) == ".bin" &&
+         std::filesystem::exists(MegatronIndex::beside(tokens));
+}
+
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,
                                             const BuildInput& input, const TokenBuild& build) {
+  if (has_megatron_index(input.path, build.token_dtype))
+    return std::make_unique<IndexedTokens>(std::move(source), input, build);
   if (build.end_of_tokens)
     return std::make_unique<DelimitedTokens>(std::move(source), input, build);
   return std::make_unique<UndelimitedTokens>(std::move(source), input, build);

@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-enum class InputFormat { kAuto, kText, kJsonl, kBin };
 enum class DocumentEnd { kAuto, kNone };
 enum class Encoding { kUtf8, kAny };
 
@@ -45,13 +44,14 @@ void report(const TokenBuild& build, const TokenBuilt& built, std::ostream& out)
 struct Build {
   static constexpr std::string_view kName = "build", kUsage = "build --output=FILE PATH...";
   static constexpr std::string_view kAbout =
-      "Builds a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text or "
-      "lines of JSON (.jsonl, .json), plain or compressed (.gz, .zst), or tokens (.bin of nanoGPT, "
-      "llm.c and Megatron). If it is stopped or killed, the same command resumes.";
+      "Builds a flat-tokens file. PATH is a file, a folder or a pattern ('c4/*.json.gz'): text, "
+      "lines of JSON, Parquet, Arrow or TFRecord, plain or compressed (.gz, .zst, .xz, .bz2), or "
+      "tokens (.bin of nanoGPT, llm.c and Megatron). If it is stopped or killed, the same command "
+      "resumes.";
 
   std::filesystem::path output;
   std::optional<std::filesystem::path> tokenizer;
-  InputFormat format = InputFormat::kAuto;
+  std::string format{kAutoFormat};
   std::string text_field = ReadOptions{}.text_field;
   std::string separator;
   DocumentEnd end_of_document = DocumentEnd::kAuto;
@@ -70,8 +70,10 @@ struct Build {
   FIELDS(About(output, "the file", {.unit = "FILE"}),
          About(tokenizer, "bytes (default; byte b is token b + 1), or a tokenizer's file",
                {.unit = "FILE"}),
-         About(format, "of all PATHs; auto: by name"),
-         About(text_field, "of lines of JSON", {.unit = "NAME"}),
+         About(format,
+               "of all PATHs: auto (by content and name), text, jsonl, parquet, arrow, "
+               "tfrecord or bin"),
+         About(text_field, "of records; a.b is the member b of a", {.unit = "NAME"}),
          About(separator, "separates documents in a text; without it, one document per file"),
          About(end_of_document, "auto: append the tokenizer's end token to documents"),
          About(validation_fraction,
@@ -152,12 +154,12 @@ struct Build {
 
   BuildInputs find_inputs(const Paths& paths, const TokenBuild& build, std::ostream& notes) const {
     BuildInputOptions options;
-    if (format != InputFormat::kAuto)
-      options.format = static_cast<SourceKind>(static_cast<int>(format) - 1);
+    options.format = format;
     options.validation_fraction = build.validation_fraction;
     if (validation) options.validation = {validation->string()};
     options.texts_have_separator = !build.read.separator.empty();
     options.tokens_have_end_id = build.end_of_tokens.has_value();
+    options.token_dtype = token_dtype;
     std::vector<std::string> places;
     for (const std::filesystem::path& path : paths) places.push_back(path.string());
     BuildInputs inputs = find_build_inputs(places, options);
@@ -166,7 +168,7 @@ struct Build {
     for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
     check_not_an_input(build.output, files);
     for (const BuildInput& input : inputs.inputs) {
-      const bool is_tokens = input.kind == SourceKind::kTokens;
+      const bool is_tokens = input.format == nullptr;
       if (is_tokens && !vocab_size && !tokenizer)
         throw UsageError(fmt::format(
             "{} holds tokens: give their tokenizer with --tokenizer=FILE, or --vocab_size=N",

@@ -80,8 +80,8 @@ bool asks_help(const std::vector<std::string>& arguments) {
 }
 
 void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& notes) {
-  const std::vector<FlatTokensCommand> commands = {build_command(), inspect_command(),
-                                                   import_command(), train_command()};
+  const std::vector<FlatTokensCommand> commands = {
+      build_command(), inspect_command(), import_command(), export_command(), train_command()};
   std::vector<std::string> names;
   for (const FlatTokensCommand& command : commands) names.push_back(command.name);
   if (arguments.empty())

@@ -40,6 +40,7 @@ struct FlatTokensCommand {
 FlatTokensCommand build_command();
 FlatTokensCommand inspect_command();
 FlatTokensCommand import_command();
+FlatTokensCommand export_command();
 FlatTokensCommand train_command();
 
 using Paths = std::vector<std::filesystem::path>;

@@ -18,6 +18,7 @@ class ByteSource {
   virtual size_t read(char* into, size_t size) = 0;
   // Continues from byte `offset`. Error if the source has fewer bytes.
   virtual void seek(int64_t offset) = 0;
+  virtual int64_t size() const = 0;  // In bytes; -1 if it is unknown: decompressed data.
   // Bytes consumed of the file on disk, compressed or not.
   virtual int64_t bytes_read() const = 0;
   // The file name, for messages.
@@ -25,12 +26,6 @@ class ByteSource {
 };
 
 std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path);
-
-// Decompress gzip of any number of members (zlib) or Zstandard of any number of frames (libzstd;
-// windows of at most 128 MiB). Truncated or damaged streams and trailing data are Errors. Seeking
-// backwards restarts the stream.
-std::unique_ptr<ByteSource> decompress_gzip(std::unique_ptr<ByteSource> compressed);
-std::unique_ptr<ByteSource> decompress_zstd(std::unique_ptr<ByteSource> compressed);
 
 // The extension in lower case: ".jsonl".
 std::string lower_extension(const std::filesystem::path& path);

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the documents of one shard in bounded memory: text files, or lines of JSON with a text
-// field (as in C4), plain or compressed (.gz, .zst).
+// Reads the documents of one shard in bounded memory: text files, or records with a text field
+// (lines of JSON as in C4, rows of Parquet, …), plain or compressed (.gz, .zst, .xz, .bz2).
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "core/hparams/fields.h"
-#include "inputs/readers/byte_source.h"
 
 namespace tessera {
 
-// The reaction to a record that cannot be read: invalid JSON, a line without the text field, text
+// The reaction to a record that cannot be read: invalid JSON, a record without the text field, text
 // that is not UTF-8, or text for which a tokenizer's pattern needs too many steps.
 enum class CorruptRecords {
   kFail,  // Error with file and line.
@@ -23,7 +20,7 @@ enum class CorruptRecords {
 };
 
 struct ReadOptions {
-  std::string text_field = "text";  // For lines of JSON.
+  std::string text_field = "text";  // The text of a record; "a.b" is the member b of a.
   CorruptRecords corrupt_records = CorruptRecords::kFail;
   bool require_utf8 = true;  // Else any bytes are accepted.
   // For text files: separates documents; "": the file is one document.
@@ -36,20 +33,11 @@ struct ReadOptions {
   int64_t first = 0;
 };
 
-// kAuto chooses by name: *.jsonl, *.ndjson and *.json are lines of JSON, all others are text.
-enum class DocumentFormat { kAuto, kText, kJsonLines };
-
-constexpr std::array<EnumName<DocumentFormat>, 3> enum_names(DocumentFormat) {
-  return {{{DocumentFormat::kAuto, "auto"},
-           {DocumentFormat::kText, "text"},
-           {DocumentFormat::kJsonLines, "jsonl"}}};
-}
-
 // A position between two documents, for seeking.
 struct ShardPosition {
   // Documents before it, corrupt ones included; for JSON, lines, blank ones included.
   int64_t document = 0;
-  int64_t offset = 0;  // Decompressed bytes before it.
+  int64_t offset = 0;  // Decompressed bytes before it, or what else a format needs to find it.
 };
 
 // The corrupt records skipped so far.
@@ -67,11 +55,6 @@ struct CorruptRecordCount {
 void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
                   CorruptRecordCount* count);
 
-// Returns the place of document `number` of a shard, for messages: "a.jsonl:17", "a.txt: document
-// 3", or the name alone if the shard is one document.
-std::string document_place(const std::string& shard, DocumentFormat format,
-                           const ReadOptions& options, int64_t number);
-
 class DocumentReader {
  public:
   virtual ~DocumentReader() = default;
@@ -86,20 +69,5 @@ class DocumentReader {
   // Returns the bytes consumed of the file on disk, for progress.
   virtual int64_t bytes_read() const = 0;
 };
-
-// Opens documents. Decompresses files that end in .gz or .zst. A UTF-8 byte order mark is removed,
-// unless any bytes are accepted. Error for data that is not text (foreign_format.h).
-std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
-                                               const ReadOptions& options = {},
-                                               DocumentFormat format = DocumentFormat::kAuto);
-
-// Reads documents from any source, like from a file `path`.
-std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
-                                               const std::filesystem::path& path,
-                                               const ReadOptions& options = {},
-                                               DocumentFormat format = DocumentFormat::kAuto);
-
-// Returns the format that kAuto chooses.
-DocumentFormat document_format(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@
 #include "core/io/file.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/byte_source.h"
-#include "inputs/readers/document_reader.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/foreign_format.h"
 
 namespace tessera {
@@ -33,26 +33,26 @@ struct Refusal {
   int64_t data_bytes = 0;  // Bytes of data that the user probably means to read.
 };
 
-bool has_text_name(const fs::path& path) {
-  static const std::set<std::string> kText = {".txt", ".text", ".md"};
-  return document_format(path) == DocumentFormat::kJsonLines ||
-         kText.contains(lower_extension(path));
-}
-
-std::string decompressed_head(const fs::path& path) {
-  return head_of(*decompress_by_name(open_file(path), path));
-}
-
 Refusal refusal_of_file(const fs::path& path) {
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
   if (lower_extension(path) == ".bin") return {"a token file (.bin)"};
-  const std::string head = decompressed_head(path);
-  if (const ForeignFormat* foreign = foreign_format(head))
+  const std::string head = head_of_file(path);
+  const DocumentFormat& format = format_of_file(path, head);
+  if (!format.is_text) return {};
+  if (const auto foreign = foreign_format(head))
     return {std::string(foreign->name), describe(*foreign, path),
             foreign->corpus_bytes > 0 ? std::max(bytes, foreign->corpus_bytes) : 0};
   if (head.find('\0') == std::string::npos) return {};
-  if (!has_text_name(path)) return {"binary"};
+  if (!has_name_of(format, path)) return {"binary"};
   return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
+}
+
+// Error for a file in a format without a reader.
+void require_documents(const fs::path& path) {
+  const std::string head = head_of_file(path);
+  if (!format_of_file(path, head).is_text) return;
+  if (const auto foreign = foreign_format(head))
+    fail("{}: {}", path.string(), describe(*foreign, path));
 }
 
 // Returns why a folder is not searched: a program writes its files. "" if it is searched.
@@ -192,9 +192,7 @@ TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tok
         continue;
       }
       require_regular_file(one);
-      const bool is_text = !may_be_tokens && lower_extension(one) != ".bin";
-      const ForeignFormat* foreign = is_text ? foreign_format(decompressed_head(one)) : nullptr;
-      if (foreign != nullptr) fail("{}: {}", one.string(), describe(*foreign, one));
+      if (!may_be_tokens && lower_extension(one) != ".bin") require_documents(one);
       finder.add_file(one, one.filename().string());
     }
   }

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/hparams/convert.h"
+#include "inputs/readers/document_format.h"
 
 namespace tessera {
 namespace {
@@ -66,7 +67,8 @@ class ShardReader {
 
   // Skips a document that cannot be tokenised, or Error, as configured for corrupt records.
   void skip_document(const Document& document, const Error& error) {
-    const std::string place = document_place(shard_name(document.place.unit), shards_->format,
+    const std::string shard = shard_name(document.place.unit);
+    const std::string place = document_place(shard, document_format(shard, shards_->format),
                                              shards_->read, document.number);
     skip_or_fail(shards_->read.corrupt_records, fmt::format("{}: {}", place, error.what()),
                  &corrupt_before_);

@@ -15,6 +15,7 @@
 
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
@@ -31,7 +32,7 @@ struct TextShards {
   std::vector<TextFile> files;
   ShardOrder order;
   ReadOptions read;
-  DocumentFormat format = DocumentFormat::kAuto;
+  std::string format = std::string(kAutoFormat);
   StreamSplit split = StreamSplit::kTrain;
   double validation_fraction = 0.0;
   bool repeat = true;

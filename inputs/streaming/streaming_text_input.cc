@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "inputs/content_sample.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
@@ -57,6 +58,7 @@ StreamingTextInput::StreamingTextInput(const HParams& p)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "
         "split is empty; set it as in the training input, or name other files and split 'all'");
+  if (p_.format != kAutoFormat) named_format(p_.format);  // Checks it.
 }
 
 int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }

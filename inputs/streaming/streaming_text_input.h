@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches from shards of text or lines of JSON, tokenised on the fly. Each row of the global batch
+// Batches from shards of documents, tokenised on the fly. Each row of the global batch
 // reads its own documents and packs them without padding. For mixtures and full shuffles, build
 // token files instead (flat_tokens build).
 #pragma once
@@ -32,8 +32,8 @@ class StreamingTextInput final : public BaseInput {
     Required<int64_t> seq_len;
     Labels labels = Labels::kNextToken;
     EndOfDocument end_of_document = EndOfDocument::kAuto;
-    DocumentFormat format = DocumentFormat::kAuto;
-    std::string text_field = "text";  // For lines of JSON.
+    std::string format = std::string(kAutoFormat);  // That of all files (document_format.h).
+    std::string text_field = "text";                // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
     CorruptRecords broken_documents = CorruptRecords::kFail;
     bool require_utf8 = true;       // Else any bytes are accepted.

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "inputs/readers/byte_source.h"
-#include "inputs/readers/document_reader.h"
+#include "inputs/readers/document_format.h"
 
 namespace tessera {
 
@@ -30,6 +30,7 @@ class MemorySource final : public ByteSource {
            bytes_.size(), offset);
     at_ = static_cast<size_t>(offset);
   }
+  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
   int64_t bytes_read() const override { return static_cast<int64_t>(at_); }
   const std::string& where() const override { return where_; }
 

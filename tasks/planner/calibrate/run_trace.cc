@@ -7,6 +7,7 @@
 #include "core/hparams/convert.h"
 #include "core/io/json.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/foreign_format.h"
 
 namespace tessera {
 namespace {
@@ -57,7 +58,7 @@ std::vector<TraceSlice> trace_slices(std::string_view trace, const std::string& 
 }
 
 std::string read_trace(const std::filesystem::path& file) {
-  const auto source = decompress_gzip(open_file(file));
+  const auto source = decompress_by_name(open_file(file), file);
   std::string text, block(size_t{1} << 18, '\0');
   while (const size_t read = source->read(block.data(), block.size())) {
     text.append(block, 0, read);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz tests of the readers of documents and tokens (lines of JSON, separated text, gzip,
-// Zstandard, .bin of nanoGPT and llm.c) and of the build journal: inputs are accepted or refused
-// with an Error.
+// Fuzz tests of the readers of documents and tokens (lines of JSON, separated text, compressions,
+// TFRecord, Parquet, Arrow, .bin of nanoGPT and llm.c) and of the build journal: inputs are
+// accepted or refused with an Error.
 #include <cstring>
 #include <stdexcept>
 
 #include "core/base/error.h"
+#include "core/io/file.h"
 #include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/readers/document_reader.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/foreign_format.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/source_tree.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +45,7 @@ void fuzz_documents(const std::string& name, const std::string& path,
   const bool may_skip = options.corrupt_records == CorruptRecords::kSkip && name == "json_lines";
   const auto read = [&](std::string_view bytes) {
     // A file in another format is refused whatever is skipped.
-    if (!may_skip || foreign_format(bytes) == nullptr) read_twice(bytes, path, options);
+    if (!may_skip || !foreign_format(bytes)) read_twice(bytes, path, options);
   };
   const FuzzReport report = fuzz(name, seeds, read, count);
   REQUIRE((report.refused > 0) != may_skip);
@@ -53,6 +55,10 @@ void fuzz_documents(const std::string& name, const std::string& path,
 const std::string kLines =
     "{\"text\": \"one \\u00e9\", \"n\": [1, 2.5e3, null]}\n{\"url\": {}, \"text\": \"two\"}\r\n\n"
     "{\"text\": \"\\ud83d\\ude00 \xf0\x9f\x98\x80\"}\n";
+
+std::string golden_documents(const std::string& name) {
+  return read_file(source_root() / "tests/golden/documents" / name);
+}
 
 void fuzz_all_documents(int64_t count) {
   const ReadOptions fail{.separator = "<|end|>", .max_document_bytes = kLongest};
@@ -68,6 +74,13 @@ void fuzz_all_documents(int64_t count) {
                  count);
   fuzz_documents("zstd", "a.jsonl.zst", {zstd(kLines), zstd(kLines) + zstd("{}"), zstd(bomb)}, skip,
                  count);
+  for (const char* name : {"lines.jsonl.xz", "lines.jsonl.bz2", "c4.tfrecord-00000-of-00001"})
+    fuzz_documents(name, name, {golden_documents(name)}, skip, count);
+  if (!std::filesystem::exists(std::filesystem::path(TESSERA_BINARY_DIR) /
+                               "lib/tessera/readers/arrow.so"))
+    return;
+  for (const char* name : {"zstd.parquet", "nested.parquet", "file.arrow", "coded.arrow"})
+    fuzz_documents(name, name, {golden_documents(name)}, skip, count);
 }
 
 std::string token_bin(int32_t magic, int32_t version, const std::string& tokens, int32_t count) {
@@ -79,7 +92,7 @@ std::string token_bin(int32_t magic, int32_t version, const std::string& tokens,
 
 // With an end id, documents end at it; without, all tokens are one sequence.
 void read_tokens(std::string_view bytes, std::optional<int32_t> end_id) {
-  const BuildInput input{"a.bin", SourceKind::kTokens, ValidationPart::kTail,
+  const BuildInput input{"a.bin", nullptr, ValidationPart::kTail,
                          static_cast<int64_t>(bytes.size())};
   TokenBuild build;
   build.identity.vocab_size = 300;

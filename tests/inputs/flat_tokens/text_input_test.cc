@@ -127,13 +127,11 @@ TEST_CASE("a run says which files of its folder it does not read, and refuses ot
   input.attach(infeed);
   REQUIRE(input.remarks().size() == 1);
   REQUIRE_THAT(input.remarks()[0], Contains("corpus: left out: binary: 1 (") && Contains("photo"));
-  write_bytes(directory / "a.jsonl.xz", std::string("\xfd"
-                                                    "7zXZ\0rest",
-                                                    10));
-  TextInput compressed(hparams(directory / "a.jsonl.xz", "train"));
+  write_bytes(directory / "a.jsonl.lz4", "\x04\x22\x4d\x18rest");
+  TextInput compressed(hparams(directory / "a.jsonl.lz4", "train"));
   REQUIRE_THROWS_WITH(
       compressed.attach({.run_directory = directory / "corpus"}),
-      Contains("a.jsonl.xz: is xz, which is not read as text; decompress it: xz -dk "));
+      Contains("a.jsonl.lz4: is LZ4, which is not read as text; decompress it: lz4 -dk "));
 }
 
 TEST_CASE("before its first step a run may change its text") {

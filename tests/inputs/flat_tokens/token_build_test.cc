@@ -301,20 +301,6 @@ TEST_CASE("token files of other tools are recognised, or --token_dtype is asked 
   failing("\x93NUMPY and the rest", "is a NumPy array");
   REQUIRE_THROWS_WITH(build(u16_bytes(ids), 1 << 17, TokenDType::kU16),
                       Contains("ids of 2 bytes cannot come from a vocabulary of 131072"));
-
-  const auto write_index = [&](char dtype) {
-    write_bytes(directory / "a.idx",
-                std::string("MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17) + dtype + std::string(16, '\0'));
-  };
-  write_index(4);
-  REQUIRE(build(u32_bytes(ids)) == 600);
-  write_index(8);
-  REQUIRE(build(u16_bytes(ids)) == 600);
-  write_index(5);
-  REQUIRE_THROWS_WITH(build(u16_bytes(ids)),
-                      Contains("a.idx: is not Megatron's index of ids in i16, u16 or i32"));
-  write_bytes(directory / "a.idx", "something else");
-  REQUIRE_THROWS_WITH(build(u16_bytes(ids)), Contains("a.idx: is not Megatron's index"));
 }
 
 TEST_CASE("one text is split at a character boundary, several texts as whole files") {

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# The plugin tessera/readers/arrow.so, which reads Parquet and Arrow, where Apache Arrow's C++
+# library is found: packages of its project, or the Python package pyarrow, which has the headers and
+# libraries without CMake files (docs/adr/0016-columns-by-arrow.md).
+function(tessera_find_arrow)
+  find_package(Arrow QUIET)
+  find_package(Parquet QUIET)
+  if(TARGET Arrow::arrow_shared AND TARGET Parquet::parquet_shared)
+    add_library(tessera_arrow_libraries INTERFACE)
+    target_link_libraries(tessera_arrow_libraries INTERFACE Parquet::parquet_shared Arrow::arrow_shared)
+    return()
+  endif()
+  if(NOT EXISTS "${TESSERA_PYARROW}")
+    find_program(python NAMES $ENV{TESSERA_PYTHON} python3 NO_CACHE)
+    if(python)
+      execute_process(COMMAND ${python} -c "import pyarrow; print(pyarrow.__path__[0], end='')"
+                      OUTPUT_VARIABLE found ERROR_QUIET)
+    endif()
+    set(TESSERA_PYARROW "${found}" CACHE PATH "folder of the Python package pyarrow" FORCE)
+  endif()
+  file(GLOB arrow ${TESSERA_PYARROW}/libarrow.so.*)
+  file(GLOB parquet ${TESSERA_PYARROW}/libparquet.so.*)
+  if(TESSERA_PYARROW AND arrow AND parquet)
+    add_library(tessera_arrow_libraries INTERFACE)
+    target_include_directories(tessera_arrow_libraries SYSTEM INTERFACE ${TESSERA_PYARROW}/include)
+    target_link_libraries(tessera_arrow_libraries INTERFACE ${parquet} ${arrow})
+  endif()
+endfunction()
+
+function(tessera_arrow)
+  tessera_find_arrow()
+  add_custom_target(readers)
+  if(NOT TARGET tessera_arrow_libraries)
+    message(STATUS "No Apache Arrow: Parquet and Arrow are not read (pip install pyarrow)")
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/arrow/*.cc)
+  add_library(tessera_arrow MODULE ${sources})
+  target_link_libraries(tessera_arrow PRIVATE inputs tessera_arrow_libraries)
+  set_target_properties(tessera_arrow PROPERTIES PREFIX "" OUTPUT_NAME arrow
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/readers
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON INSTALL_RPATH "$ORIGIN/../..")
+  tessera_compile(tessera_arrow HOST)
+  add_dependencies(readers tessera_arrow)
+endfunction()

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inputs/readers/compressed_source.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kCompressedBlock = 1 << 16;
+
+}  // namespace
+
+size_t CompressedSource::read(char* into, size_t size) {
+  if (size == 0) return 0;
+  const size_t got = decompress(into, size);
+  position_ += static_cast<int64_t>(got);
+  return got;
+}
+
+void CompressedSource::seek(int64_t offset) {
+  if (offset < position_) {
+    compressed_->seek(0);
+    next_ = end_ = nullptr;
+    position_ = 0;
+    restart();
+  }
+  std::vector<char> skipped(position_ < offset ? kCompressedBlock : 0);
+  while (position_ < offset) {
+    const auto left = static_cast<size_t>(offset - position_);
+    if (read(skipped.data(), std::min(left, skipped.size())) == 0)
+      fail("{}: has {} decompressed bytes, cannot resume at byte {}; the file has been truncated",
+           where(), position_, offset);
+  }
+}
+
+bool CompressedSource::refill() {
+  buffer_.resize(kCompressedBlock);
+  const size_t got = compressed_->read(buffer_.data(), buffer_.size());
+  next_ = buffer_.data();
+  end_ = next_ + got;
+  return got > 0;
+}
+
+void CompressedSource::fail_truncated(const char* format) const {
+  fail("{}: the {} stream is truncated after {} bytes of text; copy or download it again", where(),
+       format, position_);
+}
+
+void CompressedSource::fail_damaged(const char* format, const char* reason) const {
+  fail("{}: damaged {} stream after {} bytes of text: {}", where(), format, position_, reason);
+}
+
+}  // namespace tessera
