@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49110},   {"layers", 6350},      {"tasks", 38310},       {"inputs", 15080},
+    {"core", 49150},   {"layers", 6350},      {"tasks", 38480},       {"inputs", 15080},
     {"plugins", 5270}, {"experiments", 4160}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 62150;
 
