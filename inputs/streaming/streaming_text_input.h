@@ -17,11 +17,20 @@
 
 namespace tessera {
 
+// Which files a host reads.
+enum class Sharding {
+  kGlobal,  // Those of its rows of one global sequence, which does not depend on hosts.
+  // Its own: every N-th of the files, or with {host} in the path, which becomes the host's number,
+  // all that are there. The sequence depends on the hosts, and a run resumes on as many.
+  kByHost,
+};
+
 class StreamingTextInput final : public BaseInput {
  public:
   struct HParams {
     using Instance = StreamingTextInput;
-    Required<std::string> path;       // A file, a folder or a file pattern (text_files.h).
+    Required<std::string> path;  // A file, a folder or a file pattern (text_files.h).
+    Sharding sharding = Sharding::kGlobal;
     std::string tokenizer = "bytes";  // Or a path (make_tokenizer.h).
     // `validation` reads the documents that in_validation_split chooses, in all shards; `train`
     // reads the others, `all` reads both.
@@ -44,7 +53,8 @@ class StreamingTextInput final : public BaseInput {
     int64_t num_batches = -1;       // End after this many; -1: no limit.
     int64_t num_workers = 2;        // Threads that read and tokenise.
     Field<int64_t> seed;            // Seed of the order.
-    FIELDS(path, tokenizer, split, About(validation_fraction, "share of documents", kRate), name,
+    FIELDS(path, sharding, tokenizer, split,
+           About(validation_fraction, "share of documents", kRate), name,
            About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
            text_field, separator, document_map_tpl, broken_documents, require_utf8, shuffle,
            About(shuffle_documents, "block size for shuffling documents; 1: none", kSize), repeat,
@@ -72,7 +82,9 @@ class StreamingTextInput final : public BaseInput {
 
  private:
   bool reached_limit() const;
-  std::shared_ptr<const TextShards> find_shards();
+  std::shared_ptr<const TextShards> find_shards(const Infeed& infeed);
+  std::string data_key() const;
+  void add_own_files(const TextFiles& all, const TextFiles& own);
   std::string describe(const TextShards& shards) const;
   int64_t seed() const;
 
@@ -80,6 +92,7 @@ class StreamingTextInput final : public BaseInput {
   std::string name_;
   std::vector<std::string> remarks_;
   std::vector<int64_t> rows_;                   // This host's rows of the global batch.
+  int64_t host_ = 0, num_hosts_ = 1;            // With Sharding::kByHost.
   std::map<std::string, std::string> content_;  // Entries of the first state, of several hosts.
   std::string data_;  // Description of the stream, compared when resuming.
   std::unique_ptr<Tokenizer> tokenizer_;
