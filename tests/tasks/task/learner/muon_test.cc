@@ -192,7 +192,7 @@ MeshUpdate updated_on(const Mesh& mesh, const Type& type, const FanAxes& fans) {
                         .apply = less(scalar(0.0), scalar(1.0)),
                         .weight_decay = 0.1,
                         .matrix = fans};
-    for (const Slot& slot : muon.slots("w", stored))
+    for (const Slot& slot : muon.slots({"w", stored, fans}))
       inputs.slots.push_back(input("momentum", InputKind::kState, slot.type));
     const Updated next = checked_update(muon, inputs);
     graph.add_update("w", next.parameter.id());
@@ -266,7 +266,7 @@ TEST_CASE("Muon's update is the same on twenty meshes, where devices share the m
     const Mesh mesh(row.mesh);
     const Type type = parse_type(fmt::format("f32[\"{}\"]", row.stored));
     const MatrixAxes axes{row.fans.out, row.fans.in};
-    REQUIRE(whole_matrices(type, axes, mesh).whole.text_sized() ==
+    REQUIRE(whole_matrices(type, axes, mesh).text_sized() ==
             fmt::format("f32[\"{}\"]", row.whole));
     const MeshUpdate update = updated_on(mesh, type, row.fans);
     for (const auto& [name, values] : update.on_one)
@@ -279,7 +279,7 @@ TEST_CASE("layers in pieces of a pipeline keep their stages, and their matrices 
   Mesh mesh({{"stage", 2}, {"data", 2}});
   mesh.divide_layers({1, 2});
   const Type type = parse_type("f32[\"layers/stage=3 embed/data=6 mlp=4\"]");
-  REQUIRE(whole_matrices(type, {{"mlp"}, {"embed"}}, mesh).whole.text_sized() ==
+  REQUIRE(whole_matrices(type, {{"mlp"}, {"embed"}}, mesh).text_sized() ==
           "f32[\"layers/stage=3 embed=6 mlp=4\"]");
 }
 
