@@ -23,7 +23,7 @@ class Matrices {
 
   const std::string& row() const { return axes_.rows.front(); }
   const std::string& column() const { return axes_.columns.front(); }
-  Type type() const;  // Of all matrices.
+  Type type() const;  // "… row column".
   Tensor of(const Tensor& x) const;
   Tensor stored(Tensor y) const;  // The inverse.
 

@@ -32,7 +32,7 @@ class Shampoo final : public MatrixOptimizer {
     using Instance = Shampoo;
     double learning_rate = 1e-3;
     Template<BaseSchedule> schedule_tpl = ConstantSchedule::HParams{};
-    double momentum = 0.9;           // Of the average of gradients that takes the place of G.
+    double momentum = 0.9;           // The average of gradients takes the place of G.
     double statistics_decay = 0.99;  // 1: sums, as in the paper; less: averages of L and R.
     int64_t root_interval = 10;      // Steps between computations of roots.
     double damping = 1e-6;           // See InverseRootOptions.

@@ -411,8 +411,10 @@ TEST_CASE("coordinate checks are flat with each optimizer and width", "[full]") 
       Muon::HParams{.learning_rate = 2e-2, .scale = MuonScale::kOriginal},
       Muon::HParams{.learning_rate = 1e-2, .block_axes = {"heads", "kv_heads"}},
       Shampoo::HParams{.learning_rate = 1e-2, .root_interval = 1},
-      Shampoo::HParams{
-          .learning_rate = 2e-2, .root_interval = 1, .scale = ShampooScale::kOriginal}};
+      Shampoo::HParams{.learning_rate = 2e-2,
+                       .momentum = 0.0,
+                       .root_interval = 1,
+                       .scale = ShampooScale::kOriginal}};
   for (const auto& optimizer_tpl : optimizers)
     for (const int64_t width : {128, 256, 512}) require_flat(width, optimizer_tpl);
 }
