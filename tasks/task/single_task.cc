@@ -240,9 +240,9 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                : differentiate(*model_, weights, trained, batch, microbatches, loop);
   };
   const Differentiated step = differentiated(features);
-  DrawnGradients drawn;
   const MultiOptimizer& optimizers = learner_.multi_optimizer();
-  if (optimizers.reads_drawn_gradient() && (setting.renews || optimizers.interval() == 1)) {
+  Renewal renewal{.renews = setting.renews || optimizers.interval() == 1};
+  if (renewal.renews && optimizers.reads_drawn_gradient()) {
     if (loop == MicrobatchLoop::kAlways)
       fail(
           "an optimizer (SophiaG) reads a second gradient in some steps, which a pipeline does not "
@@ -250,11 +250,12 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
     features.losses = nullptr;
     features.draws_labels = true;
     const Differentiated again = differentiated(features);
-    drawn = {again.gradients, replicated(again.output.loss.weight)};
+    renewal.gradients = again.gradients;
+    renewal.labels = replicated(again.output.loss.weight);
   }
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
-                                             step.output.metrics, learning_rates, drawn);
+                                             step.output.metrics, learning_rates, renewal);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   check_losses(graph, p_.losses);

@@ -44,8 +44,8 @@ class Lion final : public BaseOptimizer {
   };
   explicit Lion(const HParams& p) : BaseOptimizer(p), p_(p) {}
 
-  std::vector<Slot> slots(std::string_view, const Type& parameter) const override {
-    Type m = parameter;  // It has the parameter's axes and layout.
+  std::vector<Slot> slots(const StoredWeight& weight) const override {
+    Type m = weight.type;  // It has the parameter's axes and layout.
     m.dtype = DType::kF32;
     return {{"m", m}};
   }
