@@ -14,7 +14,7 @@ enum class Numerics {
   kF64,
   // The bits of a training step are the same on every mesh, for any number of microbatches, stages
   // and processes: on CPUs only. The batch is cut into leaves (tasks/task/leaves.h), and no sum is
-  // divided between devices (core/compile/spmd/whole_sums.h).
+  // divided between devices (core/compile/spmd/whole_sums.cc).
   kMeshInvariant,
 };
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/schedules/completeness.h"
 #include "core/schedules/timeline.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/schedules/completeness.h"
-
+// Checks whether a pipeline schedule contains the work of a step, each task once. It does not check
+// the order of tasks (check.h does).
 #include <array>
 #include <map>
 #include <string>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/schedules/check.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/schedules/completeness.h"
+#include "core/schedules/check.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/hparams/template.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
-#include "layers/embeddings/type_embedding.h"
 #include "layers/models/base_model.h"
 #include "layers/models/multi_token_prediction.h"
 #include "layers/models/transformer.h"

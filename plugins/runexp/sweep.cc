@@ -20,8 +20,7 @@
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"
-#include "tasks/sweep/table.h"
-#include "tasks/sweep/trial_check.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
-#include "core/compile/autodiff/gradient_reach.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"

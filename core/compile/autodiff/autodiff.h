@@ -75,4 +75,9 @@ class Cotangents {
   std::map<ValueId, std::vector<Tensor>> contributions_;
 };
 
+// Returns the values on which `loss` depends through ops that have a gradient. A loop is followed
+// through its body, repeatedly while more carries are reached. Time is linear in the nodes for each
+// carry.
+ValueFlags reached_by_gradient(const Graph& graph, ValueId loss);
+
 }  // namespace tessera

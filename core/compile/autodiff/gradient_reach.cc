@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/autodiff/gradient_reach.h"
-
+// Finds the inputs of a traced graph that can get a gradient that is not zero.
 #include <algorithm>
 #include <vector>
 
+#include "core/compile/autodiff/autodiff.h"
 #include "core/ops/repeat.h"
 
 namespace tessera {

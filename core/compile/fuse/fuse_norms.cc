@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_norms.h"
-
+// Residual sums beside norms: a norm and the add of its operand, or the gradient of a norm and the
+// add of its dx and another cotangent, become one node. After fuse_products(), which adds a
+// residual to a product before it is stored, and before fuse(). Loop bodies are treated separately.
+// Linear in the graph.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"

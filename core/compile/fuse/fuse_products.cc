@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_products.h"
-
+// Epilogues of matrix products: what is done to each element of a product moves into its node, for
+// backends that apply it before they store the product (as GEMM libraries do). Before fuse(). Nodes
+// are not moved to another phase. An activation whose result an elementwise node reads is left to
+// fuse(). Loop bodies are treated separately. Linear in the graph.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/einsum.h"

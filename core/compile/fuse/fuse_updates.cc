@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_updates.h"
-
+// Multi-tensor updates: the adam_update nodes of parameters become `fused_updates` nodes, which a
+// backend runs as one launch. Only updates that wait for all gradients anyway, because the clip
+// scale or the decision to skip the step depends on them: others run as soon as they can, which
+// frees their gradient. Before fuse(). Linear in the graph.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/ops/optimizer.h"

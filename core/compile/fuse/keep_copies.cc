@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/keep_copies.h"
-
+// Copies of parameters in bf16 that outlive a step: the update of an f32 parameter stores it in
+// both dtypes, and the casts that read it disappear. Before fuse_updates(). Linear in the graph.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compile/fuse/fuse.h"
 #include "core/compile/rewrite.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"

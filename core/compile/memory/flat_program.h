@@ -111,7 +111,7 @@ FlatProgram flatten(std::shared_ptr<const Graph> graph, const KernelFacts& facts
 // and launches shared with devices of other programs (core/ops/send.h) keep their order.
 //
 // With `seconds`, an all-gather of weights starts as late as it can without stopping kernels
-// (gather_starts.h), and at most two layers' gathered bytes ahead: one that takes long starts
+// (gather_starts.cc), and at most two layers' gathered bytes ahead: one that takes long starts
 // earlier than without them, one that takes little starts later and needs its memory for less time.
 void overlap(FlatProgram& program, const LaunchSeconds& seconds = {});
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/memory/gather_starts.h"
-
+// Finds when gathers of weights start, from the times of launches: as late as possible, but so
+// early that no kernel waits for them. It is the schedule of XLA's latency-hiding scheduler with
+// profile-guided latency estimation, for the gathers only: other collectives start when their
+// operands are ready. It does not limit their memory (overlap.cc does).
 #include <algorithm>
 #include <limits>
+
+#include "core/compile/memory/launch_facts.h"
 
 namespace tessera {
 namespace {

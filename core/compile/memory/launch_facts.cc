@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "core/compile/schedule/accumulate.h"
+#include "core/compile/schedule/schedule.h"
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"

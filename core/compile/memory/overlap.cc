@@ -2,8 +2,9 @@
 // Overlap of communication with computation (flat_program.h). In: a flat program whose collectives
 // run in place. Out: each one as a start and a wait, in a new order. Gathers of weights move ahead
 // within a budget of bytes, as in FSDP, or to the latest time at which no kernel waits
-// (gather_starts.h); others start when their operands are ready. Cost: near linear in the launches;
-// a collective is compared with all launches that it passes, a launch with all open collectives.
+// (gather_starts.cc); others start when their operands are ready. Cost: near linear in the
+// launches; a collective is compared with all launches that it passes, a launch with all open
+// collectives.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -15,7 +16,6 @@
 #include <vector>
 
 #include "core/compile/memory/flat_program.h"
-#include "core/compile/memory/gather_starts.h"
 #include "core/compile/memory/launch_facts.h"
 #include "core/graph/op.h"
 #include "core/ops/send.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/schedule/accumulate.h"
-
+// Sums of gradients over microbatches. Where a loop over layers makes a stack of gradients that is
+// added to an input, the add moves into the loop, slice by slice. The stack is then not stored, and
+// the product that makes a slice, or the wait for its collective, is near the add. The bits are the
+// same. Loop bodies are treated alike. Linear in the graph.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/compile/rewrite.h"
+#include "core/compile/schedule/schedule.h"
 #include "core/graph/op.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/compile/rewrite.h"
-#include "core/compile/schedule/accumulate.h"
 #include "core/graph/op.h"
 #include "core/ops/pipeline.h"
 #include "core/ops/send.h"

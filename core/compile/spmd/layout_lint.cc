@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/spmd/layout_lint.h"
-
+// A lint for layouts that are correct but cost more than necessary: a weight whose splits are in an
+// order that must be permuted before use, and a value that every device computes whole and then
+// slices. It reads the traced graph.
 #include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "core/compile/spmd/lower.h"
 #include "core/compile/spmd/reshard_plan.h"
 #include "core/graph/op.h"
 #include "core/ops/repeat.h"

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering of a global graph to the program of one device (SPMD, as GSPMD: Xu et al., 2021).
+// Lowering of a global graph to the program of one device (SPMD, as GSPMD: Xu et al., 2021), and
+// what a traced graph is checked for and changed to before.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/compile/spmd/reshard_plan.h"
 #include "core/compile/stages/stage_graph.h"
@@ -27,5 +30,14 @@ Graph lower(const Graph& graph, const Mesh& mesh, int64_t device = 0, const Link
 // layers to divide, or the mesh one stage.
 StageGraph lower_stage(const Graph& graph, const Mesh& mesh, const PipelineTable& table,
                        int64_t device = 0, const LinkCosts& costs = {});
+
+// Returns warnings "<source line>: … [in <path>]" in the order of the graph, without repetitions
+// for other layers of a stack.
+std::vector<std::string> layout_lint(const Graph& traced, const Mesh& mesh);
+
+// Returns the graph without partial sums. A value that was partial over a mesh axis is whole, and
+// replicated along it. Partial maxima stay: they do not depend on the order. So do sums of one term
+// and zeros, such as a lookup in a split table, up to the next reshard.
+Graph with_whole_sums(const Graph& traced, const Mesh& mesh);
 
 }  // namespace tessera

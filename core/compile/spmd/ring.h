@@ -2,6 +2,7 @@
 // The devices that split the sequences of an attention node, in their order.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,5 +34,10 @@ class Ring {
   bool is_gradient_;
   Tensor number_;
 };
+
+// Traces one device's part of the node, attention or its gradient, of which a query sees nearby
+// keys (sees_nearby_keys). The operands are the node's, in local types.
+std::vector<Tensor> halo_attention(const Node& node, const Ring& ring,
+                                   std::span<const Tensor> operands);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 // chunks, and during attention device d has chunks d and 2k - 1 - d (zig-zag order, as in
 // Megatron-LM and Llama 3, arXiv 2407.21783). Then each step is the same work for all devices: two
 // products of one chunk of queries with one chunk of keys. In a window a device needs few keys:
-// halo_attention.h.
+// halo_attention.cc.
 #pragma once
 
 #include "core/graph/graph.h"

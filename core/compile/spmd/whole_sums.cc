@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/spmd/whole_sums.h"
-
+// Makes every sum on one device: a sum that is divided between devices is added in an order that
+// depends on the mesh. Where a contraction or a reduction over a split axis would give a partial
+// sum, its operands are brought together first: split along an axis of the result, so that no
+// device repeats the work of another, or replicated if no such axis can be divided. Part of
+// numerics=mesh_invariant.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "core/compile/rewrite.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/layer_pieces.h"
 #include "core/graph/op.h"
 #include "core/ops/attention.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/stages/fetch_inputs.h"
-
+// Supports programs without a pipeline, such as sampling, in a run with a pipeline: its stages hold
+// only their own weights, but such a program needs all of them on every device.
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "core/compile/rewrite.h"
 #include "core/compile/stages/added_nodes.h"
+#include "core/compile/stages/homes.h"
 
 namespace tessera {
 namespace {

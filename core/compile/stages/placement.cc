@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/compile/rewrite.h"
-#include "core/compile/stages/split_backward.h"
 #include "core/graph/layer_pieces.h"
 #include "core/ops/layout.h"
 #include "core/ops/reshard.h"

@@ -56,7 +56,7 @@ class TaskPlacement {
   std::optional<int64_t> previous_piece(const LayerLoop& loop, int64_t piece) const;
   int64_t last_piece(const LayerLoop& loop) const;
   int64_t pieces() const { return pieces_; }
-  // Returns kBackwardWeight if the backward loop was split in two (split_backward.h), else
+  // Returns kBackwardWeight if the backward loop was split in two (split_backward.cc), else
   // kBackward.
   PipelineWork weight_work() const;
 
@@ -80,5 +80,14 @@ class TaskPlacement {
   IndexedVector<NodeId, std::optional<PieceTask>> tasks_;
   ValueFlags stacked_;
 };
+
+// The attribute of the second loop that split_backward() makes.
+inline constexpr AttributeName<bool> kBackwardWeightLoop{"backward_weight"};
+
+// Splits each backward loop over layers that are stacked over `stage`, in the loop over
+// microbatches of a localised graph, into two: the first computes its carries (the gradient for the
+// previous layer), the second its stacked results (the gradients of weights). The first stacks the
+// values that both need.
+Graph split_backward(const Graph& localized);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/stages/split_backward.h"
-
+// Divides the backward pass for schedules such as ZB-H1, which compute the gradients of a piece's
+// input and of its weights in different tasks (Qi et al., 2024, arXiv 2401.10241).
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +9,7 @@
 
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
+#include "core/compile/stages/placement.h"
 #include "core/graph/layer_pieces.h"
 #include "core/ops/repeat.h"
 

@@ -14,7 +14,7 @@
 #include "core/compile/rewrite.h"
 #include "core/compile/simplify.h"
 #include "core/compile/stages/added_nodes.h"
-#include "core/compile/stages/split_backward.h"
+#include "core/compile/stages/placement.h"
 #include "core/compile/stages/stage_node.h"
 #include "core/compile/stages/task_bodies.h"
 #include "core/graph/op.h"

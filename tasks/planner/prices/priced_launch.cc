@@ -6,7 +6,6 @@
 #include "core/compile/cost.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
-#include "core/runtime/executor/launch_type.h"
 #include "tasks/planner/prices/collective_price.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/compile/autodiff/gradient_reach.h"
+#include "core/compile/autodiff/autodiff.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/task/config/experiment.h"
 

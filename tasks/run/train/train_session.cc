@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/compile/remat/remat.h"
-#include "core/compile/spmd/layout_lint.h"
+#include "core/compile/spmd/lower.h"
 #include "core/graph/type.h"
 #include "core/io/file.h"
 #include "core/io/user_path.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are summed over microbatches: adds that a loop over layers does slice by slice,
 // and sums of what a collective makes.
-#include "core/compile/schedule/accumulate.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

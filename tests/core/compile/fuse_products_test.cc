@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/fuse_products.h"
-
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When gathers start by measured times: as late as they can, after what else uses the links.
-#include "core/compile/memory/gather_starts.h"
-
+#include "core/compile/memory/launch_facts.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

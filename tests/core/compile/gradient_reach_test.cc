@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests which values can get a gradient from a loss.
-#include "core/compile/autodiff/gradient_reach.h"
-
 #include <string>
 #include <vector>
 
+#include "core/compile/autodiff/autodiff.h"
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"

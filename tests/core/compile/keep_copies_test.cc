@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/fuse/keep_copies.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "core/check/run_graph.h"
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_updates.h"
 #include "core/compile/simplify.h"
 #include "core/compile/spmd/lower.h"
 #include "core/graph/op.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings about layouts that cost more than necessary; good layouts give none.
-#include "core/compile/spmd/layout_lint.h"
-
+#include "core/compile/spmd/lower.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/spmd/whole_sums.h"
-
 #include <algorithm>
 #include <string>
 
+#include "core/compile/spmd/lower.h"
 #include "core/graph/op.h"
 #include "core/graph/verify.h"
 #include "core/ops/attention.h"

@@ -14,7 +14,6 @@
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_products.h"
 #include "core/compile/spmd/lower.h"
 #include "core/graph/text.h"
 #include "core/graph/trace.h"

@@ -11,7 +11,6 @@
 #include "core/check/run_graph.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_norms.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"

@@ -9,7 +9,6 @@
 #include "core/check/op_cases.h"
 #include "core/check/run_graph.h"
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_norms.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/rotary.h"
 #include "tests/plugins/cuda/test_devices.h"

@@ -10,8 +10,6 @@
 
 #include "core/check/run_graph.h"
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_updates.h"
-#include "core/compile/fuse/keep_copies.h"
 #include "core/compile/spmd/lower.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/repeat.h"

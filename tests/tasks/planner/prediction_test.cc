@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "core/compile/fuse/fuse.h"
-#include "core/compile/fuse/fuse_products.h"
 #include "core/compile/spmd/lower.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
