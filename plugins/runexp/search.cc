@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "core/graph/mesh.h"
 #include "core/io/file.h"
 #include "plugins/lookup.h"

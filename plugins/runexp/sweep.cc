@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
+#include "core/base/printable.h"
 #include "core/base/process.h"
-#include "core/base/shell_command.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"

@@ -18,7 +18,6 @@
 #include "core/base/printable.h"
 #include "core/base/process.h"
 #include "core/base/seconds.h"
-#include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
