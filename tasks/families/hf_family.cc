@@ -62,12 +62,13 @@ std::vector<WeightRow> with_biases(const std::vector<WeightRow>& rows) {
   for (size_t i = 0; i < rows.size();) {
     const std::string& weight = rows[i].theirs;
     const std::string bias = weight.substr(0, weight.rfind('.')) + ".bias";
-    const bool has_bias = !weight.ends_with(kWeight) ||
-                          std::ranges::find(rows, bias, &WeightRow::theirs) != rows.end();
+    // A table that may also be the head has none.
+    const bool has_none = !weight.ends_with(kWeight) || rows[i].ours.find('|') != std::string::npos;
+    const bool is_listed = std::ranges::find(rows, bias, &WeightRow::theirs) != rows.end();
     size_t end = i;
     for (; end < rows.size() && rows[end].theirs == weight; ++end) all.push_back(rows[end]);
     for (; i < end; ++i)
-      if (const auto& [theirs, axes, ours, with] = rows[i]; !has_bias)
+      if (const auto& [theirs, axes, ours, with] = rows[i]; !has_none && !is_listed)
         all.push_back({bias, axes.substr(0, axes.find(',')), bias_of(ours), with});
   }
   return all;

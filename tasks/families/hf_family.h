@@ -24,8 +24,8 @@ namespace tessera {
 // follows "+" in a dimension: "+heads head_dim, embed" with "+kv_heads head_dim, embed" are the
 // heads of queries before those of keys; "mlp +, embed" twice are alternating rows of two matrices.
 //
-// A row of "….weight" stands for "….bias" as well, whose one dimension is the first of the
-// weight's, unless there is a row of that.
+// A row of "….weight" without alternatives stands for "….bias" as well, whose one dimension is the
+// first of the weight's, unless another row names that.
 //
 // A row whose weight the configuration does not have does not exist, nor does one whose weight an
 // earlier row holds (a tied head). If only an experiment lacks the weight, a bias is 0 and a
