@@ -2,10 +2,7 @@
 #include "plugins/configure.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include <fmt/ranges.h>
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>

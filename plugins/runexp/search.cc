@@ -9,7 +9,6 @@
 #include "core/base/printable.h"
 #include "core/graph/mesh.h"
 #include "core/io/file.h"
-#include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "tasks/search/output.h"

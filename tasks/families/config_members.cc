@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/json.h"
 
 namespace tessera {
 namespace {

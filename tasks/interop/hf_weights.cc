@@ -3,17 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <ranges>
 #include <set>
 #include <span>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <vector>
 
 #include <fmt/ranges.h>
 

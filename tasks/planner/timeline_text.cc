@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "core/base/number_text.h"
-#include "core/io/json.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

@@ -23,7 +23,6 @@
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/shutdown/stop_signal.h"
-#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 namespace {

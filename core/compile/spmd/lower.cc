@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/compile/rewrite.h"

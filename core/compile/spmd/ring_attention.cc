@@ -2,9 +2,7 @@
 #include "core/compile/spmd/ring_attention.h"
 
 #include <algorithm>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/compile/spmd/ring.h"

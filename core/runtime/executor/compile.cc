@@ -7,7 +7,6 @@
 #include "core/compile/fuse/fuse.h"
 #include "core/compile/schedule/schedule.h"
 #include "core/compile/spmd/lower.h"
-#include "core/compile/stages/homes.h"
 #include "core/graph/trace.h"
 #include "core/graph/verify.h"
 #include "core/ops/norm.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=merge: a new run whose step 0 has the average of the weights of several checkpoints of
 // another run (Izmailov et al., 2018, arXiv 1803.05407; Wortsman et al., 2022, arXiv 2203.05482).
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
