@@ -15,6 +15,7 @@
 #include "plugins/code_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/run/directory/run_guard.h"
 #include "tasks/run/modes/make_run.h"
 #include "tasks/search/nearest_mesh.h"

@@ -18,8 +18,7 @@ NodeId find_forward_loop(const Graph& graph, const Node& backward);
 class JointLoop {
  public:
   JointLoop(const Graph& graph, NodeId forward, NodeId backward);
-  JointLoop(const JointLoop&) = delete;
-  JointLoop& operator=(const JointLoop&) = delete;
+  JointLoop& operator=(JointLoop&&) = delete;  // Neither copied nor moved.
 
   // Copies of the loops, which stay valid when the outer graph changes.
   const Loop& forward() const { return forward_; }
