@@ -5,7 +5,7 @@
 // begin after the row of the padding token.
 #include "core/base/error.h"
 #include "layers/embeddings/position_embedding.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {

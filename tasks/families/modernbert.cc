@@ -2,7 +2,7 @@
 // ModernBERT (Warner et al., 2024, arXiv 2412.13663), a masked language model: norms before each
 // sublayer, rotary positions, and a window around each token in two of three layers.
 #include "core/base/error.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {

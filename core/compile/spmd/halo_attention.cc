@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/base/multiples.h"
-#include "core/compile/spmd/ring.h"
+#include "core/compile/spmd/ring_attention.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"

@@ -22,6 +22,7 @@ struct SeriesPoint {
   int64_t count = 0;
 };
 
+// The values of one metric by step, thinned so that a run of any length takes bounded memory.
 class Series {
  public:
   // A screen is not wider; between half as many and as many are kept.

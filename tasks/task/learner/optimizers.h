@@ -4,9 +4,7 @@
 #pragma once
 
 #include "tasks/task/learner/adafactor.h"
-#include "tasks/task/learner/adagrad.h"
 #include "tasks/task/learner/adam.h"
 #include "tasks/task/learner/muon.h"
-#include "tasks/task/learner/schedule_free.h"
 #include "tasks/task/learner/sgd.h"
 #include "tasks/task/learner/sophia.h"
