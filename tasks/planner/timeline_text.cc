@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/timeline_text.h"
+// What a simulated step says beside its launches: exposed communication, bubbles, memory over time,
+// and the time and cost of the whole run.
+#include "tasks/planner/prediction.h"
 
 #include <algorithm>
 #include <array>

@@ -111,7 +111,7 @@ struct ProductTiles {
   FIELDS(About(start, hardware_ranges::kStart))
 };
 
-// Whose attention kernels a plan prices (tasks/planner/prices/attention_price.h): Tessera's own by
+// Whose attention kernels a plan prices (tasks/planner/prices/attention_price.cc): Tessera's own by
 // what they do, those of cuDNN as a run uses them, or the fastest that are published.
 enum class AttentionKernels { kOwn, kCudnn, kPublished };
 // The attention kernels of a run on a GPU.

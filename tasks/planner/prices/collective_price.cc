@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/prices/collective_price.h"
+// The time of a collective on the links of a hardware file: its bytes, and the hops of a ring or a
+// tree.
+#include "tasks/planner/prices/roofline.h"
 
 #include <algorithm>
 #include <cmath>

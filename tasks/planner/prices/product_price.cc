@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "tasks/planner/prices/launch_cost.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {
