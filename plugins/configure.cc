@@ -11,7 +11,6 @@
 #include "core/base/printable.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 
 namespace tessera {

@@ -16,7 +16,7 @@
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "plugins/runexp/gpus_of_place.h"
-#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"

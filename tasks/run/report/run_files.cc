@@ -13,7 +13,6 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/report/run_report.h"
