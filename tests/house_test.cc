@@ -119,8 +119,8 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49110},   {"layers", 6350},      {"tasks", 38310},       {"inputs", 13900},
-    {"plugins", 4880}, {"experiments", 4160}, {"plugins/cuda", 17930}};
+    {"core", 48810},   {"layers", 6250},      {"tasks", 37770},       {"inputs", 13860},
+    {"plugins", 4870}, {"experiments", 4160}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 61700;
 
 std::string size_folder(const std::string& file) {
