@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a simulated step says beside its launches: exposed communication, bubbles, memory over time,
 // and the time and cost of the whole run.
-#include "tasks/planner/prediction.h"
-
 #include <algorithm>
 #include <array>
 #include <ranges>
@@ -11,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/number_text.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

@@ -64,7 +64,7 @@ class RecordingWriter {
  public:
   // Error if `path` exists and is neither a recording nor a pipe, or cannot be written.
   RecordingWriter(std::filesystem::path path, const RecordingHeader& header);
-  ~RecordingWriter();  // Removes an unfinished file.
+  ~RecordingWriter();                                      // Removes an unfinished file.
   RecordingWriter& operator=(RecordingWriter&&) = delete;  // Neither copied nor moved.
 
   void add(const LaunchRecord& record);                        // Any thread.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time of a collective on the links of a hardware file: its bytes, and the hops of a ring or a
 // tree.
-#include "tasks/planner/prices/roofline.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {
