@@ -21,4 +21,7 @@ struct Attended {
 // The results with sinks["heads"].
 Attended with_sinks(const Attended& plain, const Tensor& sinks);
 
+// The gradient of the sinks, from results with them and the cotangent of out'.
+Tensor sinks_gradient(const Attended& result, const Tensor& cotangent, const Tensor& sinks);
+
 }  // namespace tessera

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <vector>
 
-#include "tasks/planner/prices/roofline.h"
-
 namespace tessera {
 namespace {
 

@@ -18,9 +18,6 @@
 
 namespace tessera {
 
-// Sizes and counts enter prices as floating point numbers.
-inline double to_double(int64_t number) { return static_cast<double>(number); }
-
 // What a launch waits for most.
 enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };
 
