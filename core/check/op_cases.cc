@@ -82,8 +82,7 @@ class LaunchMemory {
     if (memory_.is_null()) fail("the device has no memory for {} bytes", bytes_);
   }
   ~LaunchMemory() { device_.release(memory_, bytes_); }
-  LaunchMemory(const LaunchMemory&) = delete;
-  LaunchMemory& operator=(const LaunchMemory&) = delete;
+  LaunchMemory& operator=(LaunchMemory&&) = delete;  // Neither copied nor moved.
 
   DeviceAddress at(size_t i) const { return memory_ + begins_[i]; }
 

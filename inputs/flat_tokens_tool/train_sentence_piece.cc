@@ -4,7 +4,6 @@
 #include <sentencepiece_trainer.h>
 
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -6,8 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "plugins/loader.h"
-#include "plugins/lookup.h"
 #include "tasks/planner/hardware/hardware.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "tasks/task/learner/muon.h"
 #include "tasks/task/learner/shampoo.h"
 #include "tests/composition/recorded_gradient.h"

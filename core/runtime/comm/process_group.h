@@ -53,8 +53,7 @@ class ProcessGroup {
   // `transport` is null if this process is alone. Groups of one channel communicate.
   explicit ProcessGroup(std::shared_ptr<Transport> transport = nullptr,
                         std::chrono::milliseconds timeout = kTimeout, int channel = 0);
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(ProcessGroup&&) = delete;  // Neither copied nor moved.
 
   int rank() const;
   int size() const;

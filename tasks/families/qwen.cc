@@ -1,13 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen3-Next (Qwen Team, 2025): Gated DeltaNet in three of four layers, attention with gates in the
-// others, and experts with a gate for the shared one. All norms but Gated DeltaNet's are stored
-// minus 1.
+// Qwen2 and Qwen2.5 (Yang et al., 2024, arXiv 2407.10671): Llama with biases of queries, keys and
+// values. Qwen3 (Yang et al., 2025, arXiv 2505.09388) has norms of queries and keys in each head;
+// Qwen3-MoE also experts in all layers, in every decoder_sparse_step-th, or in those that
+// mlp_only_layers does not list. Qwen3-Next (Qwen Team, 2025) has Gated DeltaNet in three of four
+// layers, attention with gates in the others, and experts with a gate for the shared one; all norms
+// but Gated DeltaNet's are stored minus 1.
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "layers/attention/gated_delta_net.h"
-#include "tasks/families/qwen3_moe.h"
+#include "tasks/families/parts.h"
 
 namespace tessera {
 namespace {
+
+// A window, if it is switched on, in the layers from max_window_layers on.
+void bind_late_windows(ConfigMembers& config, LayeredLm& model) {
+  int64_t first = 28;
+  if (const Json* found = config.find("max_window_layers")) first = found->as_integer();
+  const auto slides = [&](size_t i) { return static_cast<int64_t>(i) >= first; };
+  bind_windows(
+      config, model,
+      {.otherwise = 4096, .has_switch = true, .layer_types = sliding_layers(model, slides)});
+}
+
+// mlp_only_layers and decoder_sparse_step: whether each layer is dense.
+std::vector<bool> bind_dense_layers(ConfigMembers& config, const LayeredLm& model) {
+  std::vector<int64_t> listed;
+  int64_t step = 1;
+  std::vector<bool> dense(model.layers.size());
+  if (!config.reads()) {
+    for (size_t i = 0; i < dense.size(); ++i) {
+      dense[i] = model.layers[i].ffn_tpl.holds<FeedForward::HParams>();
+      if (dense[i]) listed.push_back(static_cast<int64_t>(i));
+    }
+  }
+  config.numbers("mlp_only_layers", listed, {});
+  config.size("decoder_sparse_step", step, 1);
+  if (!config.reads()) return dense;
+  for (size_t i = 0; i < dense.size(); ++i)
+    dense[i] = std::ranges::count(listed, static_cast<int64_t>(i)) > 0 ||
+               (static_cast<int64_t>(i) + 1) % step != 0;
+  return dense;
+}
+
+// The experts of a layer, with its router.
+struct Qwen3ExpertDefaults {
+  int64_t width = 768, count = 128;
+  RouterDefaults router = {};
+};
+MoeFeedForward::HParams& bind_qwen3_experts(ConfigMembers& config, LayeredLm& model,
+                                            TransformerBlock::HParams& layer,
+                                            const Qwen3ExpertDefaults& defaults) {
+  auto& experts = config.part<MoeFeedForward::HParams>(layer.ffn_tpl, "ffn_tpl");
+  experts.use_gated_activation = true;
+  config.activation("hidden_act", experts.activation_tpl, "silu");
+  config.size("moe_intermediate_size", experts.hidden_dims, defaults.width,
+              ConfigMembers::kMostHidden);
+  int64_t count = experts.num_experts.get_or(1);
+  config.size("num_local_experts", count, defaults.count);  // The name in files of transformers 5.
+  config.size("num_experts", count, count);
+  experts.num_experts = count;
+  bind_router(config, model, experts, 0.001, defaults.router);
+  return experts;
+}
+
+void qwen2_members(ConfigMembers& config, LayeredLm& model) {
+  bind_decoder(config, model);
+  for (TransformerBlock::HParams& layer : model.layers) {
+    auto& attention = bind_attention(config, model, layer);
+    attention.use_bias = true;
+    attention.use_output_bias = false;
+    bind_rotary(config, attention, {.max_positions = 32768});
+    bind_gated_feed_forward(config, model, layer);
+  }
+  bind_late_windows(config, model);
+}
+
+const FamilyRegistrar kQwen2{{.model_type = "qwen2",
+                              .architecture = "Qwen2ForCausalLM",
+                              .members = qwen2_members,
+                              .weights = joined_rows({embedding_rows(), attention_rows(),
+                                                      gated_feed_forward_rows(), head_rows()})}};
+
+void qwen3_members(ConfigMembers& config, LayeredLm& model) {
+  bind_decoder(config, model);
+  for (TransformerBlock::HParams& layer : model.layers) {
+    auto& attention = bind_attention(config, model, layer, {.head_dim = 128});
+    bind_attention_bias(config, attention, false);
+    bind_head_norms(config, attention, layer);
+    bind_rotary(config, attention, {.max_positions = 32768});
+    bind_gated_feed_forward(config, model, layer);
+  }
+  bind_late_windows(config, model);
+}
+
+const FamilyRegistrar kQwen3{
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .members = qwen3_members,
+     .weights = joined_rows({embedding_rows(), attention_rows(), head_norm_rows(),
+                             gated_feed_forward_rows(), head_rows()})}};
+
+void qwen3_moe_members(ConfigMembers& config, LayeredLm& model) {
+  bind_decoder(config, model);
+  const std::vector<bool> dense = bind_dense_layers(config, model);
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    TransformerBlock::HParams& layer = model.layers[i];
+    auto& attention = bind_attention(config, model, layer);
+    bind_attention_bias(config, attention, false);
+    bind_head_norms(config, attention, layer);
+    bind_rotary(config, attention, {.max_positions = 32768});
+    if (dense[i]) {
+      bind_gated_feed_forward(config, model, layer);
+    } else {
+      bind_qwen3_experts(config, model, layer, {});
+    }
+  }
+  // Also where no layer is dense.
+  config.size("intermediate_size", model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
+  bind_windows(config, model, {.otherwise = 4096, .has_switch = true});
+  config.ignore("layer_types");  // A window is of all layers.
+}
+
+const FamilyRegistrar kQwen3Moe{
+    {.model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .members = qwen3_moe_members,
+     .weights = joined_rows({embedding_rows(), attention_rows(), head_norm_rows(), expert_rows(),
+                             gated_feed_forward_rows(), head_rows()})}};
 
 constexpr std::string_view kLinearAttention = "linear_attention";
 
@@ -62,9 +183,7 @@ void bind_shared_expert(ConfigMembers& config, MoeFeedForward::HParams& experts)
 }
 
 void qwen3_next_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
+  bind_decoder(config, model);
   model.lm.final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
   const std::vector<std::string> types = bind_types(config, model);
   const std::vector<bool> dense = bind_dense_layers(config, model);
@@ -87,7 +206,7 @@ void qwen3_next_members(ConfigMembers& config, LayeredLm& model) {
 }
 
 // Heads of a multi-token prediction, which transformers ignores, too.
-bool is_of_further_layer(std::string_view name, const LayeredLm&) {
+bool is_of_further_head(std::string_view name, const LayeredLm&) {
   return name.starts_with("mtp.");
 }
 
@@ -114,18 +233,10 @@ std::vector<WeightRow> delta_net_rows() {
 
 // Queries and gates are rows of one projection.
 std::vector<WeightRow> gated_attention_rows() {
-  std::vector<WeightRow> rows;
-  for (const WeightRow& row : attention_rows()) {
-    const bool of_queries = row.theirs.find("q_proj") != row.theirs.npos;
-    const bool is_bias = row.theirs.ends_with("bias");
-    if (!of_queries) {
-      rows.push_back(row);
-      continue;
-    }
-    for (const std::string name : {"query", "gate"})
-      rows.push_back({row.theirs, is_bias ? "heads +head_dim" : "heads +head_dim, embed",
-                      "attention." + name + (is_bias ? "_bias" : "")});
-  }
+  std::vector<WeightRow> rows = attention_rows();
+  const auto query = std::ranges::find(rows, "attention.query", &WeightRow::ours);
+  query->axes = "heads +head_dim, embed";
+  rows.insert(query + 1, {query->theirs, query->axes, "attention.gate"});
   return joined_rows({rows, head_norm_rows()});
 }
 
@@ -145,7 +256,7 @@ const FamilyRegistrar kQwen3Next{
      .weights =
          joined_rows({embedding_rows(), gated_attention_rows(), delta_net_rows(), expert_rows(),
                       shared_expert_rows(), gated_feed_forward_rows(), head_rows()}),
-     .is_ignored = is_of_further_layer}};
+     .is_ignored = is_of_further_head}};
 
 }  // namespace
 }  // namespace tessera
