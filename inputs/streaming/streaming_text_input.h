@@ -19,7 +19,7 @@ namespace tessera {
 
 // Which files a host reads.
 enum class Sharding {
-  kGlobal,  // Those of its rows of one global sequence, which does not depend on hosts.
+  kGlobal,  // Its rows of one global sequence, which does not depend on hosts.
   // Its own: every N-th of the files, or with {host} in the path, which becomes the host's number,
   // all that are there. The sequence depends on the hosts, and a run resumes on as many.
   kByHost,
@@ -41,7 +41,7 @@ class StreamingTextInput final : public BaseInput {
     Required<int64_t> seq_len;
     Labels labels = Labels::kNextToken;
     EndOfDocument end_of_document = EndOfDocument::kAuto;
-    std::string format = std::string(kAutoFormat);  // That of all files (document_format.h).
+    std::string format = std::string(kAutoFormat);  // The format of all files (document_format.h).
     std::string text_field = "text";                // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
     Template<BaseDocumentMap> document_map_tpl;  // Applied to each document; unset: none.

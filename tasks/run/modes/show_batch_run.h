@@ -14,7 +14,7 @@ namespace tessera {
 struct ShowBatchOptions {
   int64_t step = 0;
   int64_t host = 0, hosts = 1;
-  std::string dataset;  // Of eval_inputs or decode_inputs; "": the training input.
+  std::string dataset;  // A name in eval_inputs or decode_inputs; "": the training input.
   int64_t rows = 2;     // Rows and positions of each to print.
   int64_t length = 16;
 };
