@@ -121,7 +121,7 @@ TEST_CASE("no file exceeds the maximum length") {
 const std::map<std::string, int64_t> kMostLines = {
     {"core", 49350},   {"layers", 6350},      {"tasks", 39040},       {"inputs", 15200},
     {"plugins", 5420}, {"experiments", 4160}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 62700;
+constexpr int64_t kMostWords = 62760;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));

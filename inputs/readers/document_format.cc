@@ -124,10 +124,12 @@ std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> sourc
   source = decompress_by_name(std::move(source), path);
   const std::string head = head_of(*source);
   const DocumentFormat& by_file = format_of_file(path, head);
-  if (by_file.magics.empty())
-    if (const auto foreign = foreign_format(head))
-      fail("{}: {}", path.string(), describe(*foreign, path));
-  return (format == kAutoFormat ? by_file : named_format(format)).open(std::move(source), options);
+  const DocumentFormat& chosen = format == kAutoFormat ? by_file : named_format(format);
+  if (chosen.is_text && !by_file.is_text)
+    fail("{}: is {}, got format={}", path.string(), by_file.title, chosen.name);
+  const auto foreign = foreign_format(head);
+  if (chosen.is_text && foreign) fail("{}: {}", path.string(), describe(*foreign, path));
+  return chosen.open(std::move(source), options);
 }
 
 std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,

@@ -51,8 +51,9 @@ class ShownBatch {
  public:
   ShownBatch(const RunContext& context, const ShowBatchOptions& options)
       : config_(context.config), setting_(context.setting), options_(options) {
+    const Template<BaseInput>& input_tpl = input_template();
     const ErrorContext where(options.dataset.empty() ? "input" : options.dataset);
-    input_ = make_input(input_template());
+    input_ = make_input(input_tpl);
     const std::vector<TrainPhase> phases = options.dataset.empty()
                                                ? config_.task.instantiate()->train().phases
                                                : std::vector<TrainPhase>{};
