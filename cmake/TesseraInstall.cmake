@@ -20,6 +20,9 @@ endif()
 if(devices)
   install(TARGETS ${devices} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/devices)
 endif()
+if(TARGET tessera_arrow)
+  install(TARGETS tessera_arrow LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera/readers)
+endif()
 install(DIRECTORY hardware DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY core layers inputs tasks plugins
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h"

@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "core/hparams/template.h"
 #include "inputs/shuffle.h"

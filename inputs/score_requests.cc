@@ -6,14 +6,20 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include <fmt/format.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/user_path.h"
 
 namespace tessera {
+
+REGISTER_TEMPLATE(BaseInput, RequestsInput);
+
 namespace {
 
 const std::vector<std::string> kMembers = {"context",          "continuation", "context_ids",
@@ -42,8 +48,10 @@ void read_tokens(const Json& line, const EncodeRequest& encode, int64_t vocab_si
   const bool is_text = line.find("context") != nullptr || line.find("continuation") != nullptr;
   const bool is_ids = line.find("context_ids") != nullptr;
   if (is_text == is_ids)
-    fail("a request has {}; expected context and continuation, or context_ids and continuation_ids",
-         is_text ? "text and ids" : "neither text nor ids");
+    fail(
+        "a request has {}; expected context and continuation, or context_ids and "
+        "continuation_ids",
+        is_text ? "text and ids" : "neither text nor ids");
   if (is_ids) {
     request->context = ids_of(line.at("context_ids"), vocab_size);
     request->continuation = ids_of(line.at("continuation_ids"), vocab_size);
@@ -124,5 +132,38 @@ void fill_row(const ScoreRequest& request, const TokenRow& row) {
   fill_row(RowLayout(Labels::kNextToken), tokens, row);
   std::fill_n(row.weights.begin(), request.context.size() - 1, 0.0f);
 }
+
+RequestsInput::RequestsInput(const HParams& p)
+    : IndexedInput({.name = p.name,
+                    .global_batch_size = p.global_batch_size.get(),
+                    .seq_len = p.seq_len.get()}),
+      p_(p) {
+  if (p.path.empty()) fail("RequestsInput: path is empty; expected a file of requests");
+}
+
+void RequestsInput::open(const Infeed&) {
+  requests_ = shared_score_requests(user_path(p_.path, "path"));
+  uint32_t sum = 0;
+  for (size_t i = 0; i < requests_->size(); ++i) {
+    const ErrorPrefix where(fmt::format("{}, request {}", p_.path, i + 1));
+    const ScoreRequest& request = (*requests_)[i];
+    check_length(request, p_.seq_len.get());
+    for (const std::vector<int32_t>* part : {&request.context, &request.continuation}) {
+      vocab_size_ = std::max<int64_t>(vocab_size_, 1 + *std::ranges::max_element(*part));
+      sum = crc32c(std::as_bytes(std::span(*part)), sum);
+    }
+  }
+  fingerprint_ = fmt::format("{:08x}", sum);
+}
+
+void RequestsInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  fill_row(requests_->at(static_cast<size_t>(index)), row);
+}
+
+std::vector<DataPart> RequestsInput::data_parts() const {
+  return {{p_.path, fingerprint_, std::ssize(*requests_)}};
+}
+
+std::string RequestsInput::content_of(size_t, ContentSample&) const { return fingerprint_; }
 
 }  // namespace tessera

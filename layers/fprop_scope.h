@@ -49,8 +49,7 @@ class DecodeCache {
   // the rows continue with what kept() has of them.
   DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "",
               bool encodes = true);
-  DecodeCache(const DecodeCache&) = delete;
-  DecodeCache& operator=(const DecodeCache&) = delete;
+  DecodeCache& operator=(DecodeCache&&) = delete;  // Neither copied nor moved.
 
   int64_t length() const { return length_; }
   // Return `starts` and `last` with the layout of the batch axis of x["batch …"].
@@ -94,8 +93,7 @@ class CastWeights {
  public:
   // Makes the state for the graph being traced; the table must outlive it.
   explicit CastWeights(const ParameterTable& table);
-  CastWeights(const CastWeights&) = delete;
-  CastWeights& operator=(const CastWeights&) = delete;
+  CastWeights& operator=(CastWeights&&) = delete;  // Neither copied nor moved.
 
   // Returns the weight in this dtype, in the layout of FpropScope::parameter, the whole stack if
   // stacked: state "cache/<dtype>/<path>".

@@ -69,8 +69,7 @@ class ChildLayer;
 class Layer {
  public:
   virtual ~Layer() = default;
-  Layer(const Layer&) = delete;
-  Layer& operator=(const Layer&) = delete;
+  Layer& operator=(Layer&&) = delete;  // Neither copied nor moved.
 
   // Returns all weights of the model that the layer belongs to.
   const ParameterTable& parameters() const { return *table_; }

@@ -2,10 +2,7 @@
 #include "plugins/configure.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -14,7 +11,6 @@
 #include "core/base/printable.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 
 namespace tessera {

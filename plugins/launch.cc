@@ -4,11 +4,9 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
-#include "core/runtime/comm/transport.h"
 #include "plugins/loader.h"
 
 namespace tessera {

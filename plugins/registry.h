@@ -83,8 +83,7 @@ class LoadingPlugin {
  public:
   explicit LoadingPlugin(std::string plugin);
   ~LoadingPlugin();
-  LoadingPlugin(const LoadingPlugin&) = delete;
-  LoadingPlugin& operator=(const LoadingPlugin&) = delete;
+  LoadingPlugin& operator=(LoadingPlugin&&) = delete;  // Neither copied nor moved.
 };
 
 template <typename Class>

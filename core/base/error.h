@@ -43,8 +43,7 @@ class ErrorContext {
  public:
   explicit ErrorContext(std::string where);
   ~ErrorContext();
-  ErrorContext(const ErrorContext&) = delete;
-  ErrorContext& operator=(const ErrorContext&) = delete;
+  ErrorContext& operator=(ErrorContext&&) = delete;  // Neither copied nor moved.
 };
 
 // While alive, Errors thrown on this thread begin with "<where>: ". The innermost one applies.
@@ -52,8 +51,7 @@ class ErrorPrefix {
  public:
   explicit ErrorPrefix(std::string where);
   ~ErrorPrefix();
-  ErrorPrefix(const ErrorPrefix&) = delete;
-  ErrorPrefix& operator=(const ErrorPrefix&) = delete;
+  ErrorPrefix& operator=(ErrorPrefix&&) = delete;  // Neither copied nor moved.
 };
 
 // A line of the user's source: where a field was set or an op was called.

@@ -66,8 +66,7 @@ class ChildProcess {
   // descriptor `output`; -1: to /dev/null. Error if that fails.
   explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1);
   ~ChildProcess();  // Kills the process group unless it has ended (wait) or was released.
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
+  ChildProcess& operator=(ChildProcess&&) = delete;  // Neither copied nor moved.
 
   // Lets the program continue when this object is destroyed.
   void release() { is_released_ = true; }

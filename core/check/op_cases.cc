@@ -20,6 +20,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/gather.h"
+#include "core/ops/inverse_root.h"
 #include "core/ops/newton_schulz.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer.h"
@@ -81,8 +82,7 @@ class LaunchMemory {
     if (memory_.is_null()) fail("the device has no memory for {} bytes", bytes_);
   }
   ~LaunchMemory() { device_.release(memory_, bytes_); }
-  LaunchMemory(const LaunchMemory&) = delete;
-  LaunchMemory& operator=(const LaunchMemory&) = delete;
+  LaunchMemory& operator=(LaunchMemory&&) = delete;  // Neither copied nor moved.
 
   DeviceAddress at(size_t i) const { return memory_ + begins_[i]; }
 
@@ -236,7 +236,8 @@ std::string family_of(const OpCase& row) {
       {&kDropoutOp, "random"},
       {&kStochasticRoundOp, "random"},
       {&kAdamUpdateOp, "optimizer"},
-      {&kNewtonSchulzOp, "optimizer"}};
+      {&kNewtonSchulzOp, "optimizer"},
+      {&kInverseRootOp, "optimizer"}};
   const auto found = kFamilies.find(row.op);
   if (found != kFamilies.end()) return found->second;
   switch (row.op->op_class) {

@@ -17,6 +17,7 @@
 #include "core/ops/fp8.h"
 #include "core/ops/generator.h"
 #include "core/ops/grouped_product.h"
+#include "core/ops/inverse_root.h"
 #include "core/ops/layout.h"
 #include "core/ops/linear_recurrence.h"
 #include "core/ops/newton_schulz.h"
@@ -331,6 +332,19 @@ void add_newton_schulz(std::vector<OpCase>& rows) {
   }
 }
 
+// Adds roots of matrices of any rank, and of several matrices.
+void add_inverse_root(std::vector<OpCase>& rows) {
+  for (const std::string type : {"layer=2 a=3 b=4", "a=4 b=2"})
+    for (const int64_t root : {2, 4}) {
+      OpCase& row = add_case(
+          rows, kInverseRootOp, {fmt::format("float[\"{}\"]", type)}, [root](const Tensors& in) {
+            const Tensor gram = einsum(in[0], rename(in[0], "a", "c"), over("b"));
+            return inverse_root(gram, "a", "c", {.root = root, .damping = 0.1});
+          });
+      row.differentiable = false;
+    }
+}
+
 void add_optimizers(std::vector<OpCase>& rows) {
   const std::vector<AdamOptions> options = {
       {.weight_decay = 0.1},
@@ -354,6 +368,7 @@ void add_optimizers(std::vector<OpCase>& rows) {
   }
   add_rounded_moments(rows);
   add_newton_schulz(rows);
+  add_inverse_root(rows);
   add_case(rows, kSquaredNormOp, {"float[\"a=3 b=4 c=5\"]", "f32[\"a=9\"]", "float[\"\"]"},
            [](const Tensors& in) -> Tensors {
              return {squared_norm({in[0], in[1], in[2]})};

@@ -283,6 +283,23 @@ Graph dce(Graph graph) {
   return std::move(rewriter.to());
 }
 
+Graph without_unread_state(Graph graph) {
+  ValueFlags read(graph.values().size());
+  for (const Node& node : graph.nodes())
+    for (const ValueId value : node.inputs) read[value] = true;
+  for (const GraphOutput& output : graph.outputs()) {
+    read[output.value] = true;
+    if (output.is_update) read[graph.find_input(output.name)->value] = true;
+  }
+  Rewriter rewriter(graph);
+  for (const GraphInput& input : graph.inputs())
+    if (read[input.value] || !persists(input.kind)) rewriter.copy_input(input);
+  if (rewriter.to().inputs().size() == graph.inputs().size()) return graph;
+  for (const NodeId id : graph.nodes().ids()) rewriter.move_node(graph, id);
+  rewriter.copy_outputs();
+  return std::move(rewriter.to());
+}
+
 Graph cse(Graph graph) {
   const Names transfers = transfer_axes(graph);
   return Merger(std::move(graph), {}, transfers).merge();

@@ -14,6 +14,9 @@ namespace tessera {
 // reads.
 Graph dce(Graph graph);
 
+// Removes parameters and state that the graph neither reads nor updates.
+Graph without_unread_state(Graph graph);
+
 // Merges equal nodes, and results of a loop that equal each other or an operand. A remat clone is
 // merged only with another clone. Elementwise work and generators of the backward pass are not
 // merged with those of the forward pass, which would keep their results in memory in between.

@@ -7,7 +7,7 @@
 #include <boost/program_options.hpp>
 
 #include "core/base/error.h"
-#include "core/base/wrapped.h"
+#include "core/base/printable.h"
 #include "core/io/user_path.h"
 
 namespace tessera {

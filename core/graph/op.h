@@ -120,8 +120,7 @@ struct OpDef {
 // their family, so that `node.op == &kSliceOp` tests for an op.
 struct Op : OpDef {
   explicit Op(const OpDef& definition);
-  Op(const Op&) = delete;
-  Op& operator=(const Op&) = delete;
+  Op& operator=(Op&&) = delete;  // Neither copied nor moved.
 };
 
 const OpDef& find_op(std::string_view name);  // Error with the nearest name.

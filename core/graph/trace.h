@@ -24,8 +24,7 @@ class TraceScope {
  public:
   TraceScope(Graph& graph, const Mesh& mesh, const AxisRules& rules);
   ~TraceScope();
-  TraceScope(const TraceScope&) = delete;
-  TraceScope& operator=(const TraceScope&) = delete;
+  TraceScope& operator=(TraceScope&&) = delete;  // Neither copied nor moved.
 };
 
 // Sets a variable of the tracing state while it is alive: a part of the scopes below.
@@ -35,8 +34,7 @@ class Restored {
   Restored(T& variable, T value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
   ~Restored() { variable_ = std::move(outer_); }
-  Restored(const Restored&) = delete;
-  Restored& operator=(const Restored&) = delete;
+  Restored& operator=(Restored&&) = delete;  // Neither copied nor moved.
 
  private:
   T& variable_;
@@ -161,8 +159,7 @@ class BodyScope {
   // stacked tensors.
   BodyScope(Graph& body, std::string axis, int64_t count);
   ~BodyScope();
-  BodyScope(const BodyScope&) = delete;
-  BodyScope& operator=(const BodyScope&) = delete;
+  BodyScope& operator=(BodyScope&&) = delete;  // Neither copied nor moved.
 
   Tensor index() const;
   Axis axis() const { return {axis_, count_, {}}; }  // The axis of the loop.

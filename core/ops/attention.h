@@ -34,7 +34,7 @@ struct AttentionOptions {
 //
 // seq and key_seq may be split alike, over devices that hold parts of each sequence. Then keys and
 // values are passed around these devices (ring attention; core/compile/spmd/ring_attention.h), or
-// those near a device's own are sent to it (core/compile/spmd/halo_attention.h).
+// those near a device's own are sent to it (core/compile/spmd/halo_attention.cc).
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options);
 
 namespace key {

@@ -54,49 +54,6 @@ Types infer_newton_schulz(const InferContext& context) {
   return {context.inputs[0]};
 }
 
-// The matrices of a tensor as ["… row column"] with one axis for each, in the order of storage.
-class Matrices {
- public:
-  explicit Matrices(const Node& node, const Type& type)
-      : type_(type),
-        rows_(node.attributes.get(kRowAxes)),
-        columns_(node.attributes.get(kColumnAxes)) {
-    const std::vector<std::string> names = type.names();
-    const auto first = std::ranges::find_if(
-        names, [&](const auto& name) { return contains(rows_, name) || contains(columns_, name); });
-    if (contains(columns_, *first)) std::swap(rows_, columns_);
-    for (const std::string& name : names)
-      if (!contains(rows_, name) && !contains(columns_, name)) order_.push_back(name);
-    order_.insert(order_.end(), rows_.begin(), rows_.end());
-    order_.insert(order_.end(), columns_.begin(), columns_.end());
-  }
-
-  const std::string& row() const { return rows_.front(); }
-  const std::string& column() const { return columns_.front(); }
-
-  Tensor of(const Tensor& x) const {
-    Tensor y = order_ == type_.names() ? x : transpose(x, joined(order_));
-    for (const auto* axes : {&rows_, &columns_})
-      for (size_t i = 1; i < axes->size(); ++i)
-        y = merge_axes(y, (*axes)[0], (*axes)[i], (*axes)[0]);
-    return y;
-  }
-
-  // The inverse.
-  Tensor stored(Tensor y) const {
-    for (const auto* axes : {&rows_, &columns_})
-      for (size_t i = axes->size(); i-- > 1;) {
-        const Axis inner = type_.axis((*axes)[i]), all = y.type().axis((*axes)[0]);
-        y = split_axis(y, all.name, {all.name, all.size / inner.size, {}}, inner);
-      }
-    return in_order_of(y, type_);
-  }
-
- private:
-  Type type_;
-  std::vector<std::string> rows_, columns_, order_;
-};
-
 Tensor plus_product(const Tensor& x, double factor, const Tensor& product) {
   return as_dtype(widened(x) * factor + widened(product), x.dtype());
 }
@@ -118,7 +75,8 @@ Tensor iterated(const Tensor& x, const Matrices& matrices, const Attributes& att
 }
 
 Tensors decompose_newton_schulz(const Node& node, std::span<const Tensor> inputs) {
-  const Matrices matrices(node, inputs[0].type());
+  const Matrices matrices(inputs[0].type(),
+                          {node.attributes.get(kRowAxes), node.attributes.get(kColumnAxes)});
   const Tensor wide = widened(matrices.of(inputs[0]));
   const Tensor norm = sqrt(reduce_sum(square(wide), joined({matrices.row(), matrices.column()})));
   const Tensor least = constant(node.attributes.get(key::kEpsilon), norm.dtype());

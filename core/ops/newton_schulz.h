@@ -5,11 +5,10 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "core/graph/graph.h"
 #include "core/graph/op.h"
+#include "core/ops/matrices.h"
 
 namespace tessera {
 
@@ -18,11 +17,6 @@ struct NewtonSchulzOptions {
   // a, b and c of X <- aX + (bA + cA²)X with A = XX^T.
   std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};
   double epsilon = 1e-7;  // The least norm by which a matrix is divided first.
-};
-
-// The axes of each matrix in storage; all other axes number matrices.
-struct MatrixAxes {
-  std::vector<std::string> rows, columns;
 };
 
 // x / max(|x|, epsilon) for each matrix of x, with the Frobenius norm, and then the steps. Which

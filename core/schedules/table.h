@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline schedule as data: which stage works on which microbatch at which tick. This file has
-// only the table; generators.h makes tables, check.h proves that one is correct, text.h reads and
-// prints them, timeline.h computes what one costs.
+// A pipeline schedule as data: which stage works on which microbatch at which tick. Here are
+// the table, the proof that one is correct (check.cc), and its text form (text.cc); generators.h
+// makes tables, timeline.h computes what one costs.
 //
 // The layers of the model are cut into R·S pieces, numbered in the order of the model. Stage s
 // holds the R pieces s, S+s, 2S+s, …, which are its chunks 0, 1, …, R-1 (the virtual stages of
@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -95,5 +96,30 @@ std::vector<int64_t> peak_live_activations(const PipelineTable& table);
 
 // Formats "F3", or "F3.1" for chunk 1.
 std::string task_text(const PipelineTask& task);
+
+// Error unless
+// - the table is complete (check_complete);
+// - no stages wait for each other, even if ticks are ignored and each stage only keeps its order:
+//   the order of each stage and the needs of its tasks together have no cycle. As sends are
+//   asynchronous, the stages then cannot deadlock, however long tasks take;
+// - each task is at a later tick than the tasks that make what it needs;
+// - each stage holds at most as many activations as the table declares (live_bound).
+// The message names the first violation, with stages, ticks and tasks.
+void check_pipeline(const PipelineTable& table);
+
+// Error unless
+// - all sizes are positive, and all tasks within them;
+// - every piece has, for every microbatch, exactly one forward, and either exactly one backward
+//   or exactly one backward of input and one of weight;
+// - no stage has two tasks at one tick.
+void check_complete(const PipelineTable& table);
+
+// Prints a table with at most one task per stage and tick, with aligned columns.
+std::string pipeline_text(const PipelineTable& table);
+
+// Parses a table. Lines count the stages; the largest numbers are those of the last microbatch and
+// chunk. The schedule is not checked and declares no live_bound. Error for text of
+// another form, with the line and the column.
+PipelineTable parse_pipeline(std::string_view name, std::string_view text);
 
 }  // namespace tessera

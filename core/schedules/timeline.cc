@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/schedules/completeness.h"
+#include "core/schedules/table.h"
 
 namespace tessera {
 namespace {

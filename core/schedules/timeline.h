@@ -58,7 +58,7 @@ struct PipelineTimeline {
   double bubble_fraction() const;
 };
 
-// Computes the timeline. Error if the table is not complete (check.h); if stages wait for
+// Computes the timeline. Error if the table is not complete; if stages wait for
 // each other, which names the stages, tasks and ticks; if there is neither one cost nor one for
 // each piece; and if a cost is negative.
 PipelineTimeline pipeline_timeline(const PipelineTable& table, const PipelineCosts& costs);

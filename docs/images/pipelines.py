@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a pipeline schedule from its text form (core/schedules/text.h) on standard input:
+"""Draws a pipeline schedule from its text form (core/schedules/text.cc) on standard input:
 
     pipelines.py [TIME] < schedule.txt > docs/images/pipeline_gpipe.svg
 

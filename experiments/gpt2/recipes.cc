@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "core/io/json.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "layers/models/language_model.h"

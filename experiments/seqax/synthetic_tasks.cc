@@ -5,8 +5,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/hparams/template.h"
-#include "inputs/shuffle.h"
 
 namespace tessera {
 

@@ -7,12 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
-#include <span>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "inputs/readers/document_reader.h"
-#include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
 
 namespace tessera {

@@ -12,7 +12,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {

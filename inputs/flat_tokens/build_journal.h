@@ -72,8 +72,7 @@ class BuildJournal {
   // builds the same file.
   BuildJournal(const std::filesystem::path& output, const BuildSettings& settings);
   ~BuildJournal();  // Keeps the folder for resuming, if anything was recorded.
-  BuildJournal(const BuildJournal&) = delete;
-  BuildJournal& operator=(const BuildJournal&) = delete;
+  BuildJournal& operator=(BuildJournal&&) = delete;  // Neither copied nor moved.
 
   const std::filesystem::path& folder() const { return folder_; }
   bool is_resumed() const { return !resumed_units_.empty(); }

@@ -9,7 +9,6 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/io/hdf5.h"
 
 namespace tessera {
 namespace {

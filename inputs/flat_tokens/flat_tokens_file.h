@@ -90,8 +90,7 @@ class FlatTokensWriter {
   FlatTokensWriter(const std::filesystem::path& path, const Tokenizer& tokenizer,
                    const FlatTokensWriterOptions& options = {})
       : FlatTokensWriter(path, identity_of(tokenizer), options) {}
-  FlatTokensWriter(const FlatTokensWriter&) = delete;
-  FlatTokensWriter& operator=(const FlatTokensWriter&) = delete;
+  FlatTokensWriter& operator=(FlatTokensWriter&&) = delete;  // Neither copied nor moved.
 
   void begin_split(const std::string& split);
   void add_document(std::span<const int32_t> ids);      // Skips empty documents.

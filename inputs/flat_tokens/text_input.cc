@@ -6,7 +6,9 @@
 #include <sstream>
 #include <thread>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/hparams/text.h"
 #include "core/io/user_path.h"
 #include "inputs/flat_tokens/token_build.h"
 #include "inputs/readers/text_files.h"
@@ -35,6 +37,11 @@ std::string request_text(const TextInput::HParams& p) {
   if (p.tokenizer != defaults.tokenizer) text += fmt::format(", tokenizer {}", p.tokenizer);
   if (p.text_field != defaults.text_field) text += fmt::format(", field '{}'", p.text_field);
   if (p.separator != defaults.separator) text += fmt::format(", parted by '{}'", p.separator);
+  if (p.document_map_tpl.has()) {
+    const std::string map = to_toml(p.document_map_tpl.to_tree());
+    text += fmt::format(", mapped by {} {:08x}", p.document_map_tpl.name(),
+                        crc32c(std::as_bytes(std::span(map))));
+  }
   return text;
 }
 
@@ -68,8 +75,10 @@ std::string build_snapshot(const TextInput::HParams& p, const fs::path& output) 
   build.document_end = tokenizer->end_id();
   build.validation_fraction = p.validation_fraction;
   // The byte tokenizer encodes any bytes; others would replace invalid UTF-8.
-  build.read = {
-      .text_field = p.text_field, .require_utf8 = p.tokenizer != "bytes", .separator = p.separator};
+  build.read = {.text_field = p.text_field,
+                .require_utf8 = p.tokenizer != "bytes",
+                .separator = p.separator,
+                .map = make_document_map(p.document_map_tpl)};
   build.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
   std::ostringstream unused;
   BuildProgress progress(unused, BuildProgress::Mode::kSilent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text files and lines of JSON, plain or compressed, as training data without a separate
+// Files of documents, plain or compressed, as training data without a separate
 // preparation step. The first start builds a flat-tokens file, corpus.h5, in the run's directory;
 // later starts read that snapshot.
 #pragma once
@@ -12,6 +12,7 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
+#include "inputs/readers/document_map.h"
 #include "inputs/wrapped_input.h"
 
 namespace tessera {
@@ -27,8 +28,9 @@ class TextInput final : public WrappedInput {
     std::string path = "";  // File, folder or pattern; "": Tessera's own sources.
     std::string tokenizer =
         "bytes";  // Or a path (make_tokenizer.h). Its end_id is appended to each document.
-    std::string text_field = "text";  // For lines of JSON.
+    std::string text_field = "text";  // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
+    Template<BaseDocumentMap> document_map_tpl;  // Applied to each document; unset: none.
     // Fraction of the data for the split `validation`: the tail of a single text, whole files of
     // several texts, single documents of other inputs (in_validation_split).
     double validation_fraction = 0.1;
@@ -41,8 +43,9 @@ class TextInput final : public WrappedInput {
     bool repeat = true;
     int64_t num_batches = -1;
     Field<int64_t> seed;
-    FIELDS(path, tokenizer, text_field, separator, About(validation_fraction, kRate), split, name,
-           About(global_batch_size, kSize), About(seq_len, kSize), labels, shuffle, repeat,
+    FIELDS(path, tokenizer, text_field, separator, document_map_tpl,
+           About(validation_fraction, kRate), split, name, About(global_batch_size, kSize),
+           About(seq_len, kSize), labels, shuffle, repeat,
            About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}), seed)
   };
   explicit TextInput(const HParams& p);

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
+#include "core/base/printable.h"
 #include "core/base/process.h"
-#include "core/base/wrapped.h"
 #include "core/io/user_path.h"
 
 namespace tessera {

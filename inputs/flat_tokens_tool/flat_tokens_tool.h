@@ -75,8 +75,7 @@ class Interruption {
  public:
   Interruption();
   ~Interruption();
-  Interruption(const Interruption&) = delete;
-  Interruption& operator=(const Interruption&) = delete;
+  Interruption& operator=(Interruption&&) = delete;  // Neither copied nor moved.
 
   const std::atomic<bool>* flag() const;
 };

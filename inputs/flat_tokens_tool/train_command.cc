@@ -17,6 +17,7 @@
 #include "core/io/file.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 #include "inputs/flat_tokens_tool/train_sentence_piece.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/byte_bpe_trainer.h"
 

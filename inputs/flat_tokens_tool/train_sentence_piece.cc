@@ -4,7 +4,6 @@
 #include <sentencepiece_trainer.h>
 
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/io/file.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {

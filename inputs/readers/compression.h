@@ -15,7 +15,7 @@ namespace tessera {
 
 struct Compression {
   std::string_view name;       // "gzip".
-  std::string_view extension;  // Of file names, in lower case: ".gz".
+  std::string_view extension;  // The end of names, in lower case: ".gz".
   std::string_view magic;      // Bytes of each such file, from magic_offset on.
   size_t magic_offset;
   std::unique_ptr<ByteSource> (*decompress)(std::unique_ptr<ByteSource> compressed);

@@ -117,4 +117,25 @@ std::string document_place(std::string_view shard, const DocumentFormat& format,
   return fmt::format("{}: {} {}", shard, format.record, number + 1);
 }
 
+std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path,
+                                               const ReadOptions& options,
+                                               std::string_view format) {
+  source = decompress_by_name(std::move(source), path);
+  const std::string head = head_of(*source);
+  const DocumentFormat& by_file = format_of_file(path, head);
+  const DocumentFormat& chosen = format == kAutoFormat ? by_file : named_format(format);
+  if (chosen.is_text && !by_file.is_text)
+    fail("{}: is {}, got format={}", path.string(), by_file.title, chosen.name);
+  const auto foreign = foreign_format(head);
+  if (chosen.is_text && foreign) fail("{}: {}", path.string(), describe(*foreign, path));
+  return chosen.open(std::move(source), options);
+}
+
+std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
+                                               const ReadOptions& options,
+                                               std::string_view format) {
+  return read_documents(open_file(path), path, options, format);
+}
+
 }  // namespace tessera

@@ -18,8 +18,8 @@ namespace tessera {
 struct DocumentFormat {
   std::string_view name;   // As options name it: "jsonl".
   std::string_view title;  // "lines of JSON".
-  // Of file names without that of a compression, in lower case: ".jsonl". With a '*' at the end it
-  // is the beginning of one: ".tfrecord*".
+  // In lower case, without that of a compression: ".jsonl". With a '*' at the end it is the
+  // beginning of one: ".tfrecord*".
   std::vector<std::string_view> extensions;
   std::string_view record;  // What messages call a document: "line", "row".
   bool is_text = false;     // Files are text; they have no NUL bytes.
@@ -34,6 +34,9 @@ struct DocumentFormat {
 struct DocumentFormatRegistrar {
   explicit DocumentFormatRegistrar(const DocumentFormat& format);
 };
+
+// The name that chooses by the first bytes and the name of each file.
+inline constexpr std::string_view kAutoFormat = "auto";
 
 // Returns the format of this name. Error for an unknown one, with the nearest.
 const DocumentFormat& named_format(std::string_view name);
@@ -52,5 +55,17 @@ const DocumentFormat& document_format(const std::filesystem::path& path, std::st
 // 3", or the name alone if the shard is one document.
 std::string document_place(std::string_view shard, const DocumentFormat& format,
                            const ReadOptions& options, int64_t number);
+
+// Opens documents. Decompresses files by their names. A UTF-8 byte order mark is removed, unless
+// any bytes are accepted. Error for data that is not text (foreign_format.h).
+std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
+                                               const ReadOptions& options = {},
+                                               std::string_view format = kAutoFormat);
+
+// Reads documents from any source, like from a file `path`.
+std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
+                                               const std::filesystem::path& path,
+                                               const ReadOptions& options = {},
+                                               std::string_view format = kAutoFormat);
 
 }  // namespace tessera

@@ -5,14 +5,12 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/hparams/fields.h"
-#include "inputs/readers/byte_source.h"
+#include "inputs/readers/document_map.h"
 
 namespace tessera {
 
@@ -24,7 +22,7 @@ enum class CorruptRecords {
 };
 
 struct ReadOptions {
-  std::string text_field = "text";  // Of records; "a.b" is the member b of a.
+  std::string text_field = "text";  // The text of a record; "a.b" is the member b of a.
   CorruptRecords corrupt_records = CorruptRecords::kFail;
   bool require_utf8 = true;  // Else any bytes are accepted.
   // For text files: separates documents; "": the file is one document.
@@ -35,6 +33,7 @@ struct ReadOptions {
   // or counted as corrupt.
   int64_t every = 1;
   int64_t first = 0;
+  std::shared_ptr<const BaseDocumentMap> map = nullptr;  // Applied to each document.
 };
 
 // A position between two documents, for seeking.
@@ -73,21 +72,5 @@ class DocumentReader {
   // Returns the bytes consumed of the file on disk, for progress.
   virtual int64_t bytes_read() const = 0;
 };
-
-// The value of `format` that chooses by the first bytes and the name of each file
-// (document_format.h has the others).
-inline constexpr std::string_view kAutoFormat = "auto";
-
-// Opens documents. Decompresses files by their names. A UTF-8 byte order mark is removed, unless
-// any bytes are accepted. Error for data that is not text (foreign_format.h).
-std::unique_ptr<DocumentReader> open_documents(const std::filesystem::path& path,
-                                               const ReadOptions& options = {},
-                                               std::string_view format = kAutoFormat);
-
-// Reads documents from any source, like from a file `path`.
-std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> source,
-                                               const std::filesystem::path& path,
-                                               const ReadOptions& options = {},
-                                               std::string_view format = kAutoFormat);
 
 }  // namespace tessera

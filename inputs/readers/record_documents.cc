@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/plugin_call.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
@@ -23,6 +24,11 @@ std::optional<std::string> RecordDocuments::next() {
     std::optional<Record> record = read_record(number);
     if (!record) break;
     position_ = {number + 1, offset()};
+    if (record->text && options_.map) {
+      record->text = calling(*options_.map, "map()",
+                             [&] { return options_.map->map(*std::move(record->text)); });
+      if (!record->text) continue;
+    }
     if (record->text) return std::move(record->text);
     if (!record->fault.empty())
       skip_or_fail(options_.corrupt_records,

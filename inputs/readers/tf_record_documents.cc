@@ -24,7 +24,7 @@ class ProtoFields {
 
   struct ProtoField {
     uint64_t number = 0;
-    std::string_view bytes;  // Of a string or a message; numbers have none.
+    std::string_view bytes;  // A string or a message; numbers have none.
   };
 
   // False at the end, or at a byte that no field begins with: is_broken().
@@ -76,10 +76,9 @@ class ProtoFields {
   bool is_broken_ = false;
 };
 
-constexpr uint64_t kFeatures = 1;              // Of Example.
-constexpr uint64_t kFeature = 1;               // Of Features: an entry of the map.
-constexpr uint64_t kKey = 1, kValue = 2;       // Of an entry.
-constexpr uint64_t kBytesList = 1, kItem = 1;  // Of Feature, and of BytesList.
+// Numbers of fields: of Example, of Features (an entry of the map), of an entry, of Feature, and of
+// BytesList.
+constexpr uint64_t kFeatures = 1, kFeature = 1, kKey = 1, kValue = 2, kBytesList = 1, kItem = 1;
 
 // Returns the last field of this number; empty if there is none.
 std::string_view field_bytes(std::string_view message, uint64_t number, bool* is_broken) {

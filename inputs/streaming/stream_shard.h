@@ -15,6 +15,7 @@
 
 #include "core/hparams/fields.h"
 #include "inputs/base_input.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/document_reader.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"

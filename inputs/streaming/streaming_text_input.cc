@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/streaming/streaming_text_input.h"
 
+#include <numeric>
 #include <span>
 
 #include "core/base/crc32c.h"
@@ -50,6 +51,26 @@ std::map<std::string, std::string> content_entries(const std::vector<TextFile>& 
   return entries;
 }
 
+constexpr std::string_view kHostMark = "{host}";
+
+std::string path_of_host(std::string path, const Infeed& infeed) {
+  for (size_t at; (at = path.find(kHostMark)) != std::string::npos;)
+    path.replace(at, kHostMark.size(), std::to_string(infeed.infeed_host_index));
+  return path;
+}
+
+// Keeps every N-th file, as all hosts see the same.
+void keep_files_of_host(const Infeed& infeed, TextFiles* found) {
+  std::vector<TextFile> own;
+  for (size_t i = 0; i < found->files.size(); ++i)
+    if (static_cast<int64_t>(i) % infeed.num_infeed_hosts == infeed.infeed_host_index)
+      own.push_back(std::move(found->files[i]));
+  if (own.empty())
+    fail("sharding=by_host: {} files are too few for {} hosts; split them", found->files.size(),
+         infeed.num_infeed_hosts);
+  found->files = std::move(own);
+}
+
 }  // namespace
 
 StreamingTextInput::StreamingTextInput(const HParams& p)
@@ -63,26 +84,64 @@ StreamingTextInput::StreamingTextInput(const HParams& p)
 
 int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }
 
-std::shared_ptr<const TextShards> StreamingTextInput::find_shards() {
-  TextFiles found = find_text_files({p_.path.get()});
-  if (found.files.empty()) fail("{}: no text files found", p_.path.get());
-  if (!found.left_out.empty()) remarks_ = {fmt::format("{}: {}", p_.path.get(), found.left_out)};
+std::shared_ptr<const TextShards> StreamingTextInput::find_shards(const Infeed& infeed) {
+  const bool is_by_host = p_.sharding == Sharding::kByHost;
+  const std::string path = is_by_host ? path_of_host(p_.path.get(), infeed) : p_.path.get();
+  TextFiles found = find_text_files({path});
+  if (found.files.empty()) fail("{}: no text files found", path);
+  if (!found.left_out.empty()) remarks_ = {fmt::format("{}: {}", path, found.left_out)};
+  if (is_by_host) {
+    host_ = infeed.infeed_host_index;
+    num_hosts_ = infeed.num_infeed_hosts;
+    if (std::ssize(rows_) * num_hosts_ != global_batch_size())
+      fail(
+          "sharding=by_host: host {} has {} of {} rows; each row must be on one host, and each "
+          "host "
+          "must have as many. Split the axis batch over hosts, or use sharding=global",
+          host_, rows_.size(), global_batch_size());
+    const TextFiles all = found;
+    if (path == p_.path.get()) keep_files_of_host(infeed, &found);
+    add_own_files(all, found);
+  } else if (infeed.num_infeed_hosts > 1) {
+    content_ = content_entries(found.files, static_cast<uint64_t>(seed()));
+  }
+  const auto rows = is_by_host ? std::ssize(rows_) : global_batch_size();
   const auto count = static_cast<int64_t>(found.files.size());
   const auto seed_bits = static_cast<uint64_t>(seed());
-  return std::make_shared<const TextShards>(
-      TextShards{.files = std::move(found.files),
-                 .order = ShardOrder(count, global_batch_size(),
-                                     p_.shuffle ? std::optional(seed_bits) : std::nullopt),
-                 .read = {.text_field = p_.text_field,
-                          .corrupt_records = p_.broken_documents,
-                          .require_utf8 = p_.require_utf8,
-                          .separator = p_.separator},
-                 .format = p_.format,
-                 .split = p_.split,
-                 .validation_fraction = p_.validation_fraction,
-                 .repeat = p_.repeat,
-                 .shuffle_block = p_.shuffle_documents,
-                 .seed = seed_bits});
+  return std::make_shared<const TextShards>(TextShards{
+      .files = std::move(found.files),
+      .order = ShardOrder(count, rows, p_.shuffle ? std::optional(seed_bits) : std::nullopt),
+      .read = {.text_field = p_.text_field,
+               .corrupt_records = p_.broken_documents,
+               .require_utf8 = p_.require_utf8,
+               .separator = p_.separator,
+               .map = make_document_map(p_.document_map_tpl)},
+      .format = p_.format,
+      .split = p_.split,
+      .validation_fraction = p_.validation_fraction,
+      .repeat = p_.repeat,
+      .shuffle_block = p_.shuffle_documents,
+      .seed = seed_bits});
+}
+
+std::string StreamingTextInput::data_key() const {
+  if (p_.sharding == Sharding::kGlobal) return kFilesKey;
+  return fmt::format("{}/host {} of {}", kFilesKey, host_, num_hosts_);
+}
+
+// Hosts compare entries of one name: what they share must be equal, and each file's content has one
+// reader.
+void StreamingTextInput::add_own_files(const TextFiles& all, const TextFiles& own) {
+  if (all.files.size() != own.files.size())
+    content_[fmt::format("{}files of all hosts", kContentPrefix)] =
+        fmt::format("{} files, names {:08x}", all.files.size(), hash_of_names(all.files));
+  for (const TextFile& each : own.files) {
+    const ByteFile file = ByteFile::open(each.path);
+    const std::string content = ContentSample(0).entry(
+        "", file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
+    content_[fmt::format("{}reader of {}", kContentPrefix, content)] =
+        fmt::format("host {}, {}", host_, each.name);
+  }
 }
 
 // Returns everything that determines the order of tokens, except the contents of the files: a
@@ -102,15 +161,16 @@ void StreamingTextInput::attach(const Infeed& infeed) {
   const ErrorContext where(fmt::format("input '{}'", name_));
   tokenizer_ = make_tokenizer(p_.tokenizer);
   layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
-  const std::shared_ptr<const TextShards> shards = find_shards();
-  data_ = describe(*shards);
-  if (infeed.num_infeed_hosts > 1) content_ = content_entries(shards->files, shards->seed);
   for (const RowRange& range : rows_of_host(*this, infeed))
     for (int64_t row = range.begin; row < range.end; ++row) rows_.push_back(row);
+  const std::shared_ptr<const TextShards> shards = find_shards(infeed);
+  data_ = describe(*shards);
+  std::vector<int64_t> read = rows_;  // Rows as they are counted in the order of the shards.
+  if (p_.sharding == Sharding::kByHost) std::iota(read.begin(), read.end(), 0);
   workers_ = std::make_unique<StreamWorkers>(
       shards, *tokenizer_,
       StreamOptions{p_.labels, p_.seq_len.get(), p_.end_of_document, p_.num_workers, kRowsAhead},
-      rows_);
+      read);
 }
 
 Batch StreamingTextInput::specification() const {
@@ -154,7 +214,7 @@ void StreamingTextInput::reset() {
 
 InputState StreamingTextInput::state() const {
   InputState state{position_,
-                   {{kRowsKey, std::to_string(global_batch_size())}, {kFilesKey, data_}}};
+                   {{kRowsKey, std::to_string(global_batch_size())}, {data_key(), data_}}};
   state.cursors.insert(content_.begin(), content_.end());
   for (size_t i = 0; i < rows_.size(); ++i) {
     const StreamCursor place = workers_->place(i);
@@ -171,7 +231,12 @@ void StreamingTextInput::restore(const InputState& state) {
     const auto entry = state.cursors.find(key);
     return entry == state.cursors.end() ? nullptr : &entry->second;
   };
-  const std::string* data = find(kFilesKey);
+  const std::string* data = find(data_key());
+  if (data == nullptr && p_.sharding == Sharding::kByHost)
+    fail(
+        "input '{}': the checkpoint has no position of host {} of {}: sharding=by_host resumes on "
+        "as many hosts as the run had",
+        name_, host_, num_hosts_);
   if (data == nullptr || *data != data_)
     fail("input '{}': the text differs from the run's: it was ({}), it is ({})", name_,
          data == nullptr ? "of another kind of input" : *data, data_);

@@ -17,11 +17,20 @@
 
 namespace tessera {
 
+// Which files a host reads.
+enum class Sharding {
+  kGlobal,  // Its rows of one global sequence, which does not depend on hosts.
+  // Its own: every N-th of the files, or with {host} in the path, which becomes the host's number,
+  // all that are there. The sequence depends on the hosts, and a run resumes on as many.
+  kByHost,
+};
+
 class StreamingTextInput final : public BaseInput {
  public:
   struct HParams {
     using Instance = StreamingTextInput;
-    Required<std::string> path;       // A file, a folder or a file pattern (text_files.h).
+    Required<std::string> path;  // A file, a folder or a file pattern (text_files.h).
+    Sharding sharding = Sharding::kGlobal;
     std::string tokenizer = "bytes";  // Or a path (make_tokenizer.h).
     // `validation` reads the documents that in_validation_split chooses, in all shards; `train`
     // reads the others, `all` reads both.
@@ -32,9 +41,10 @@ class StreamingTextInput final : public BaseInput {
     Required<int64_t> seq_len;
     Labels labels = Labels::kNextToken;
     EndOfDocument end_of_document = EndOfDocument::kAuto;
-    std::string format = std::string(kAutoFormat);  // Of all files (document_format.h).
-    std::string text_field = "text";                // Of records.
+    std::string format = std::string(kAutoFormat);  // The format of all files (document_format.h).
+    std::string text_field = "text";                // ReadOptions::text_field.
     std::string separator = "";  // Separates documents in text files; "": one document per file.
+    Template<BaseDocumentMap> document_map_tpl;  // Applied to each document; unset: none.
     CorruptRecords broken_documents = CorruptRecords::kFail;
     bool require_utf8 = true;       // Else any bytes are accepted.
     bool shuffle = true;            // Shuffle the units in each epoch.
@@ -43,9 +53,10 @@ class StreamingTextInput final : public BaseInput {
     int64_t num_batches = -1;       // End after this many; -1: no limit.
     int64_t num_workers = 2;        // Threads that read and tokenise.
     Field<int64_t> seed;            // Seed of the order.
-    FIELDS(path, tokenizer, split, About(validation_fraction, "share of documents", kRate), name,
+    FIELDS(path, sharding, tokenizer, split,
+           About(validation_fraction, "share of documents", kRate), name,
            About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
-           text_field, separator, broken_documents, require_utf8, shuffle,
+           text_field, separator, document_map_tpl, broken_documents, require_utf8, shuffle,
            About(shuffle_documents, "block size for shuffling documents; 1: none", kSize), repeat,
            About(num_batches, "batches until the end; -1: no limit", {.min = 1, .also = -1}),
            About(num_workers, "threads that read and tokenise", {.min = 1, .max = 1024}), seed)
@@ -71,7 +82,9 @@ class StreamingTextInput final : public BaseInput {
 
  private:
   bool reached_limit() const;
-  std::shared_ptr<const TextShards> find_shards();
+  std::shared_ptr<const TextShards> find_shards(const Infeed& infeed);
+  std::string data_key() const;
+  void add_own_files(const TextFiles& all, const TextFiles& own);
   std::string describe(const TextShards& shards) const;
   int64_t seed() const;
 
@@ -79,6 +92,7 @@ class StreamingTextInput final : public BaseInput {
   std::string name_;
   std::vector<std::string> remarks_;
   std::vector<int64_t> rows_;                   // This host's rows of the global batch.
+  int64_t host_ = 0, num_hosts_ = 1;            // With Sharding::kByHost.
   std::map<std::string, std::string> content_;  // Entries of the first state, of several hosts.
   std::string data_;  // Description of the stream, compared when resuming.
   std::unique_ptr<Tokenizer> tokenizer_;

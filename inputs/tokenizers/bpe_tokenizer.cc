@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <mutex>
-#include <string_view>
 #include <unordered_map>
 
 #include "core/base/error.h"

@@ -159,7 +159,7 @@ class ByteBpeTraining {
 
   // Queues the most frequent pairs; false if none is left.
   bool begin_phase() {
-    constexpr uint64_t kRange = 16;  // Of counts in a phase.
+    constexpr uint64_t kRange = 16;  // The counts of a phase differ by less than this factor.
     std::erase_if(states_, [](const auto& each) { return each.second.count == 0; });
     positions_.clear();
     uint64_t most = 0;
@@ -243,14 +243,14 @@ class ByteBpeTraining {
   const ByteBpeOptions& options_;
   ByteBpe trained_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::vector<uint32_t> lengths_;  // Of tokens, in bytes.
+  std::vector<uint32_t> lengths_;  // Bytes of tokens.
   JoinedWords words_;
   std::unordered_map<Pair, PairState> states_;
   uint64_t threshold_ = 0;
   // Counts, perhaps outdated, and inverses of pairs: of equal counts the smallest pair comes first.
   std::priority_queue<std::pair<uint64_t, uint64_t>> queue_;
-  Positions positions_;      // Of queued pairs: all their occurrences.
-  Positions new_positions_;  // Of the current merge.
+  Positions positions_;      // All occurrences of queued pairs.
+  Positions new_positions_;  // What the current merge makes.
 };
 
 }  // namespace

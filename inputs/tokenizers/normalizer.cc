@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 

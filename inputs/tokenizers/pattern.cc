@@ -47,8 +47,7 @@ struct MatchSpace {
     onig_region_free(region, 1);
     onig_free_match_param(limits);
   }
-  MatchSpace(const MatchSpace&) = delete;
-  MatchSpace& operator=(const MatchSpace&) = delete;
+  MatchSpace& operator=(MatchSpace&&) = delete;  // Neither copied nor moved.
 
   OnigRegion* region;
   OnigMatchParam* limits;
@@ -133,8 +132,7 @@ struct Pattern {
   }
 
   ~Pattern() { onig_free(code); }
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
+  Pattern& operator=(Pattern&&) = delete;  // Neither copied nor moved.
 
   std::string expression;
   std::string where;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "inputs/tokenizers/sentence_piece_model.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {

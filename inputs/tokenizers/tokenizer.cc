@@ -3,7 +3,6 @@
 
 #include <charconv>
 
-#include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 

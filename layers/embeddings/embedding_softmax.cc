@@ -22,6 +22,7 @@
 namespace tessera {
 
 REGISTER_TEMPLATE(Embedding, Embedding);
+REGISTER_TEMPLATE(TypeEmbedding, TypeEmbedding);
 REGISTER_TEMPLATE(BaseSoftmax, FullSoftmax);
 REGISTER_TEMPLATE(BaseSoftmax, SharedEmbeddingSoftmax);
 
@@ -150,6 +151,17 @@ BaseSoftmax::BaseSoftmax(const LayerHParams& p, const SoftmaxOptions& options,
   FanAxes fans{{matrix.front().name}, {matrix.back().name}};
   w_ = weight("w", std::move(matrix), p.init(), std::move(fans));
   if (use_bias) bias_ = weight("b", {parameters().at(w_.index).type.axis("vocab")}, zeros());
+}
+
+TypeEmbedding::TypeEmbedding(const HParams& p)
+    : LayerOf(p.layer),
+      table_(weight("w", {{"types", p.num_types}, {"embed", p.model_dims.get()}}, p.layer.init())) {
+}
+
+Tensor TypeEmbedding::fprop(Tensor x, Tensor types) const {
+  if (types.valid())
+    return x + place(gather(param(table_), place(types, "residual"), "types"), "residual");
+  return x + reduce_sum(slice(param_like(table_, x), "types", 0, 1), "types");
 }
 
 BaseSoftmax::Projection BaseSoftmax::projection() const {

@@ -35,6 +35,26 @@ class Embedding final : public LayerOf<Tensor(Tensor ids)> {
   Weight table_;
 };
 
+// A vector for the kind of each token, such as the first or the second text of a pair (BERT; Devlin
+// et al., 2019): x["batch seq embed"] plus the row of each token's type, i32["batch seq"]; invalid:
+// all of type 0.
+class TypeEmbedding final : public LayerOf<Tensor(Tensor x, Tensor types)> {
+ public:
+  struct HParams {
+    using Instance = TypeEmbedding;
+    int64_t num_types = 2;
+    Required<int64_t> model_dims;
+    LayerHParams layer;
+    FIELDS(About(num_types, kSize), About(model_dims, kSize), layer)
+  };
+  explicit TypeEmbedding(const HParams& p);
+
+ private:
+  Tensor fprop(Tensor x, Tensor types) const override;
+
+  Weight table_;
+};
+
 struct SoftmaxOptions {
   static constexpr std::string_view kName = "SoftmaxOptions";
   double label_smoothing = 0.0;  // Pax: label_smoothing_prob.
@@ -146,6 +166,7 @@ class SharedEmbeddingSoftmax final : public BaseSoftmax {
 };
 
 extern template class HolderOf<Embedding, Embedding::HParams>;
+extern template class HolderOf<TypeEmbedding, TypeEmbedding::HParams>;
 extern template class HolderOf<BaseSoftmax, FullSoftmax::HParams>;
 extern template class HolderOf<BaseSoftmax, SharedEmbeddingSoftmax::HParams>;
 

@@ -14,6 +14,7 @@ REGISTER_TEMPLATE(UnaryLayer, Linear);
 REGISTER_TEMPLATE(UnaryLayer, Bias);
 REGISTER_TEMPLATE(UnaryLayer, FeedForward);
 REGISTER_TEMPLATE(UnaryLayer, Mlp);
+REGISTER_TEMPLATE(UnaryLayer, HeadTransform);
 
 Linear::Linear(const HParams& p) : UnaryLayer(p.layer), p_(p) {
   if (p.input_axis == p.output_axis)
@@ -88,6 +89,21 @@ Mlp::Mlp(const HParams& p) {
 Tensor Mlp::fprop(Tensor x) const {
   for (const Stage& stage : stages_) x = rename(stage.activation(stage.linear(x)), "mlp", "embed");
   return x;
+}
+
+HeadTransform::HeadTransform(const HParams& p) : UnaryLayer(p.layer) {
+  const Axis mlp{"mlp", p.model_dims.get(), {}};
+  w_ = weight("w", {{"embed", p.model_dims.get()}, mlp}, p.layer.init(), {{"embed"}, {mlp.name}});
+  if (p.use_bias) bias_ = weight("b", {mlp}, zeros());
+  activation_ = child("activation", p.activation_tpl);
+  norm_ = child("norm", p.norm_tpl);
+}
+
+Tensor HeadTransform::fprop(Tensor x) const {
+  x = place(x);  // All-gathers a residual that is split along its sequence.
+  Tensor y = place(product(x, param(w_), over("embed")));
+  if (bias_.valid()) y = y + param_like(bias_, y);
+  return norm_(place(rename(activation_(y), "mlp", "embed"), "residual"));
 }
 
 }  // namespace tessera

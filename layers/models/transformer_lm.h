@@ -6,14 +6,40 @@
 #include "core/hparams/template.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
-#include "layers/embeddings/type_embedding.h"
 #include "layers/models/base_model.h"
 #include "layers/models/multi_token_prediction.h"
 #include "layers/models/transformer.h"
-#include "layers/models/transformer_encoder.h"
 #include "layers/norms/norms.h"
 
 namespace tessera {
+
+// The encoder of an encoder-decoder model (Vaswani et al., 2017): a stack of blocks over a sequence
+// of its own, whose output the blocks of the decoder attend to (DotProductAttention with `cross`).
+// What it reads: embedded tokens x["batch seq embed"], and the structure of the batch.
+// Returns the decoder's view of the result, with `encoded` set.
+class TransformerEncoder final
+    : public LayerOf<SequenceInfo(Tensor x, const SequenceInfo& sequence)> {
+ public:
+  struct HParams {
+    using Instance = TransformerEncoder;
+    Required<int64_t> num_layers;
+    Template<BasePositionEmbedding> position_emb_tpl;  // Unset: no absolute positions.
+    Template<SequenceLayer> stacked_transformer_tpl = StackedTransformer::HParams{};
+    Template<UnaryLayer> final_ln_tpl = LayerNorm::HParams{};  // Unset: no final norm.
+    double dropout_rate = 0.0;                                 // Applies to its input and output.
+    int64_t decoder_start_id = 0;  // The token that the decoder reads first while decoding.
+    FIELDS(About(num_layers, kLayerCount), position_emb_tpl, stacked_transformer_tpl, final_ln_tpl,
+           About(dropout_rate, kRate), About(decoder_start_id, {.min = 0, .max = INT32_MAX}))
+  };
+  explicit TransformerEncoder(const HParams& p);
+
+ private:
+  SequenceInfo fprop(Tensor x, const SequenceInfo& sequence) const override;
+
+  ChildLayer<BasePositionEmbedding> position_emb_;
+  ChildLayer<SequenceLayer> transformer_;
+  ChildLayer<UnaryLayer> final_ln_, dropout_, output_dropout_;
+};
 
 // Embeddings, a stack of blocks, a final norm and a softmax. Sizes set here are inherited by every
 // layer below that leaves its own unset.
@@ -90,5 +116,6 @@ class TransformerLm final : public Layer {
 };
 
 extern template class HolderOf<TransformerLm, TransformerLm::HParams>;
+extern template class HolderOf<TransformerEncoder, TransformerEncoder::HParams>;
 
 }  // namespace tessera

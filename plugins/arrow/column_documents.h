@@ -52,8 +52,8 @@ class ColumnDocuments : public RecordDocuments {
   std::unique_ptr<ByteSource> source_;
   std::shared_ptr<SourceFile> file_;
   ColumnPath path_;
-  std::shared_ptr<arrow::Array> column_;  // Of the current batch; null before the first.
-  int64_t first_row_ = 0;                 // Of the current batch.
+  std::shared_ptr<arrow::Array> column_;  // The texts of a batch; null at first.
+  int64_t first_row_ = 0;                 // The number of the first row of the batch.
   int64_t row_ = 0;                       // The next row in the batch.
 };
 

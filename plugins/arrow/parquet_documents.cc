@@ -102,7 +102,7 @@ class ParquetDocuments final : public ColumnDocuments {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   int leaf_ = 0;                                    // The column, counted in Parquet's way.
   int group_ = 0;                                   // The next row group.
-  std::unique_ptr<arrow::RecordBatchReader> rows_;  // Of the group before.
+  std::unique_ptr<arrow::RecordBatchReader> rows_;  // The rows of the group before group_.
   int64_t left_ = 0;                                // Its rows that are not read.
 };
 

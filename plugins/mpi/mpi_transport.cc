@@ -169,8 +169,7 @@ class MpiTransport final : public Transport, public std::enable_shared_from_this
     thread_.join();
   }
 
-  MpiTransport(const MpiTransport&) = delete;
-  MpiTransport& operator=(const MpiTransport&) = delete;
+  MpiTransport& operator=(MpiTransport&&) = delete;  // Neither copied nor moved.
 
   std::string_view kind() const override { return "mpi"; }
   int rank() const override { return rank_; }

@@ -6,8 +6,8 @@
 #include <fmt/ostream.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/base/process.h"
-#include "core/base/shell_command.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"

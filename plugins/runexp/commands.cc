@@ -6,8 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "plugins/loader.h"
-#include "plugins/lookup.h"
 #include "tasks/planner/hardware/hardware.h"
 
 namespace tessera {
@@ -131,11 +129,11 @@ std::string CommandInfo::name() const {
 
 std::vector<MakeCommand>& command_table() {
   static std::vector<MakeCommand> table = {
-      train_command,    eval_command,      decode_command,    score_command,     plan_command,
-      search_command,   sweep_command,     replay_command,    import_command,    export_command,
-      merge_command,    calibrate_command, refit_command,     selfcheck_command, list_command,
-      describe_command, diff_command,      report_command,    compare_command,   watch_command,
-      new_command,      version_command,   completion_command};
+      train_command,  eval_command,       decode_command,    score_command,     plan_command,
+      search_command, sweep_command,      replay_command,    import_command,    export_command,
+      merge_command,  show_batch_command, calibrate_command, refit_command,     selfcheck_command,
+      list_command,   describe_command,   diff_command,      report_command,    compare_command,
+      watch_command,  new_command,        version_command,   completion_command};
   return table;
 }
 

@@ -31,6 +31,7 @@ std::unique_ptr<Command> report_command();
 std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> search_command();
 std::unique_ptr<Command> selfcheck_command();
+std::unique_ptr<Command> show_batch_command();
 std::unique_ptr<Command> sweep_command();
 std::unique_ptr<Command> train_command();
 std::unique_ptr<Command> version_command();

@@ -8,8 +8,7 @@
 
 #include "core/io/file.h"
 #include "plugins/runexp/commands.h"
-#include "tasks/run/directory/find_runs.h"
-#include "tasks/run/report/report.h"
+#include "tasks/run/directory/run_config.h"
 #include "tasks/run/report/run_comparison.h"
 
 namespace tessera {

@@ -7,7 +7,6 @@
 
 #include <fmt/ostream.h>
 
-#include "core/base/error.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"

@@ -9,9 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/base/process.h"
 #include "core/base/region.h"
-#include "core/base/shell_command.h"
 #include "plugins/code_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"

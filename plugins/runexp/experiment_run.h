@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/devices/device.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/configure.h"
 #include "plugins/runexp/command.h"

@@ -2,7 +2,7 @@
 // --help, for the program, on one screen, and for each command.
 #include <algorithm>
 
-#include "core/base/wrapped.h"
+#include "core/base/printable.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/user_path.h"

@@ -6,10 +6,9 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "core/graph/mesh.h"
 #include "core/io/file.h"
-#include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "tasks/search/output.h"

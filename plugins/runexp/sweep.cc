@@ -10,18 +10,17 @@
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
+#include "core/base/printable.h"
 #include "core/base/process.h"
-#include "core/base/shell_command.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "plugins/runexp/gpus_of_place.h"
-#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"
-#include "tasks/sweep/table.h"
-#include "tasks/sweep/trial_check.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 namespace {

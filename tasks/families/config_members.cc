@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/families/config_members.h"
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
+#include <iterator>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/json.h"
 
 namespace tessera {
 namespace {
@@ -37,37 +37,18 @@ const std::vector<ActivationRow>& activations() {
   return rows;
 }
 
-// Members of every config.json that name files and types, or set training and generation.
-const std::set<std::string, std::less<>>& harmless() {
-  static const std::set<std::string, std::less<>> names = {"_name_or_path",
-                                                           "architectures",
-                                                           "auto_map",
-                                                           "bos_token_id",
-                                                           "chunk_size_feed_forward",
-                                                           "dtype",
-                                                           "eos_token_id",
-                                                           "id2label",
-                                                           "initializer_range",
-                                                           "is_decoder",
-                                                           "is_encoder_decoder",
-                                                           "label2id",
-                                                           "model_type",
-                                                           "num_labels",
-                                                           "output_attentions",
-                                                           "output_hidden_states",
-                                                           "output_router_logits",
-                                                           "pad_token_id",
-                                                           "pretraining_tp",
-                                                           "problem_type",
-                                                           "return_dict",
-                                                           "sep_token_id",
-                                                           "task_specific_params",
-                                                           "torch_dtype",
-                                                           "transformers_version",
-                                                           "use_cache",
-                                                           "use_bfloat16"};
-  return names;
-}
+// Members of every config.json without effect on logits.
+constexpr std::string_view kHarmless[] = {
+    // Files and types.
+    "_name_or_path", "architectures", "auto_map", "dtype", "model_type", "torch_dtype",
+    "transformers_version", "use_bfloat16",
+    // Tokens and labels.
+    "bos_token_id", "eos_token_id", "id2label", "label2id", "num_labels", "pad_token_id",
+    "problem_type", "sep_token_id",
+    // Training and generation.
+    "chunk_size_feed_forward", "initializer_range", "is_decoder", "is_encoder_decoder",
+    "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp",
+    "return_dict", "task_specific_params", "use_cache"};
 
 }  // namespace
 
@@ -109,7 +90,8 @@ std::string ConfigMembers::number_text(double number) {
 std::vector<std::string> ConfigMembers::unread() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : json_->as_object())
-    if (!read_.contains(name) && !harmless().contains(name) && !value.is_null())
+    if (!read_.contains(name) && std::ranges::find(kHarmless, name) == std::end(kHarmless) &&
+        !value.is_null())
       names.push_back(name);
   return names;
 }

@@ -51,9 +51,7 @@ void bind_groups(ConfigMembers& config, TopKRouter::HParams& router, int64_t bes
 using BindExperts = void (*)(ConfigMembers&, MoeFeedForward::HParams&, TopKRouter::HParams&);
 
 void deepseek_members(ConfigMembers& config, LayeredLm& model, BindExperts bind_experts) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
+  bind_decoder(config, model);
   int64_t dense = 0;
   while (!config.reads() && dense < std::ssize(model.layers) &&
          model.layers[static_cast<size_t>(dense)].ffn_tpl.holds<FeedForward::HParams>())

@@ -66,7 +66,6 @@ const FamilyRegistrar kGpt2{
          {"transformer.wte.weight", "vocab, embed", "embedding.w|softmax.w"},
          {"transformer.wpe.weight", "positions, embed", "position_emb.w"},
          {"transformer.h.{}.ln_1.weight", "embed", "attention_norm.scale"},
-         {"transformer.h.{}.ln_1.bias", "embed", "attention_norm.bias"},
          {"transformer.h.{}.attn.c_attn.weight", "embed, +heads head_dim", "attention.query"},
          {"transformer.h.{}.attn.c_attn.weight", "embed, +kv_heads head_dim", "attention.key"},
          {"transformer.h.{}.attn.c_attn.weight", "embed, +kv_heads head_dim", "attention.value"},
@@ -76,13 +75,11 @@ const FamilyRegistrar kGpt2{
          {"transformer.h.{}.attn.c_proj.weight", "heads head_dim, embed", "attention.output"},
          {"transformer.h.{}.attn.c_proj.bias", "embed", "attention.output_bias"},
          {"transformer.h.{}.ln_2.weight", "embed", "ffn_norm.scale"},
-         {"transformer.h.{}.ln_2.bias", "embed", "ffn_norm.bias"},
          {"transformer.h.{}.mlp.c_fc.weight", "embed, mlp", "ffn.up"},
          {"transformer.h.{}.mlp.c_fc.bias", "mlp", "ffn.up_bias"},
          {"transformer.h.{}.mlp.c_proj.weight", "mlp, embed", "ffn.down"},
          {"transformer.h.{}.mlp.c_proj.bias", "embed", "ffn.down_bias"},
          {"transformer.ln_f.weight", "embed", "final_ln.scale"},
-         {"transformer.ln_f.bias", "embed", "final_ln.bias"},
          {"lm_head.weight", "vocab, embed", "softmax.w"},
      }}};
 

@@ -40,9 +40,7 @@ void check_positions(ConfigMembers& config) {
 }
 
 void gpt_oss_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-5);
+  bind_decoder(config, model, {.epsilon = 1e-5});
   check_positions(config);
   bind_windows(config, model, {.otherwise = 128, .layer_types = sliding_layers(model, [](size_t i) {
                                                    return i % 2 == 0;

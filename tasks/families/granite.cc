@@ -7,13 +7,11 @@ namespace tessera {
 namespace {
 
 void granite_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
+  bind_decoder(config, model);
   config.positive("embedding_multiplier", embedding_multiplier(model), 1.0);
   double divisor = 1.0 / softmax_options(model).multiplier;
   config.positive("logits_scaling", divisor, 1.0);
   softmax_options(model).multiplier = 1.0 / divisor;
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
   for (TransformerBlock::HParams& layer : model.layers) {
     config.positive("residual_multiplier", layer.residual_multiplier, 1.0);
     auto& attention = bind_attention(config, model, layer);

@@ -48,9 +48,36 @@ LayeredLm settled(const LayeredLm& model) {
   return layers_of(stacked(model, StackStyle::kRepeated));
 }
 
+// "attention.query_bias", "attention_norm.bias", "head.b".
+std::string bias_of(std::string ours) {
+  if (ours.ends_with(".scale")) return ours.replace(ours.rfind('.'), ours.npos, ".bias");
+  if (ours.ends_with(".w")) return ours.replace(ours.rfind('.'), ours.npos, ".b");
+  return ours + "_bias";
+}
+
+// Adds the rows of biases, those of a tensor's parts after its parts.
+std::vector<WeightRow> with_biases(const std::vector<WeightRow>& rows) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<WeightRow> all;
+  for (size_t i = 0; i < rows.size();) {
+    const std::string& weight = rows[i].theirs;
+    const std::string bias = weight.substr(0, weight.rfind('.')) + ".bias";
+    // A table that may also be the head has none.
+    const bool has_none = !weight.ends_with(kWeight) || rows[i].ours.find('|') != std::string::npos;
+    const bool is_listed = std::ranges::find(rows, bias, &WeightRow::theirs) != rows.end();
+    size_t end = i;
+    for (; end < rows.size() && rows[end].theirs == weight; ++end) all.push_back(rows[end]);
+    for (; i < end; ++i)
+      if (const auto& [theirs, axes, ours, with] = rows[i]; !has_none && !is_listed)
+        all.push_back({bias, axes.substr(0, axes.find(',')), bias_of(ours), with});
+  }
+  return all;
+}
+
 }  // namespace
 
 FamilyRegistrar::FamilyRegistrar(HfFamily family) {
+  family.weights = with_biases(family.weights);
   const std::string_view name = family.model_type;
   registry().emplace(name, std::make_unique<const HfFamily>(std::move(family)));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A family of Hugging Face models: the members of its config.json and the names of its tensors.
-// Each family is one file of this folder, or of a plugin, that registers it; interop reads and
-// writes models of every registered family.
+// A file of this folder, or of a plugin, registers a family, or several that share parts; interop
+// reads and writes models of every registered family.
 #pragma once
 
 #include <string>
@@ -23,6 +23,9 @@ namespace tessera {
 // Rows in succession with the same `theirs` are parts of one tensor, concatenated along what
 // follows "+" in a dimension: "+heads head_dim, embed" with "+kv_heads head_dim, embed" are the
 // heads of queries before those of keys; "mlp +, embed" twice are alternating rows of two matrices.
+//
+// A row of "….weight" without alternatives stands for "….bias" as well, whose one dimension is the
+// first of the weight's, unless another row names that.
 //
 // A row whose weight the configuration does not have does not exist, nor does one whose weight an
 // earlier row holds (a tied head). If only an experiment lacks the weight, a bias is 0 and a

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
-#include <set>
 
 #include <fmt/ranges.h>
 
@@ -199,37 +199,18 @@ class StackBuilder {
 
 // Settings without effect on logits, or only on how equivalent weights are stored. Sizes of the
 // whole model are compared where layers have inherited them.
-const std::set<std::string_view>& ignored_settings() {
-  static const std::set<std::string_view> names = {"dtypes",
-                                                   "params_init",
-                                                   "rules",
-                                                   "query_init",
-                                                   "output_init",
-                                                   "down_init",
-                                                   "dropout_rate",
-                                                   "embedding_dropout_rate",
-                                                   "residual_dropout_rate",
-                                                   "jitter",
-                                                   "load_balance_weight",
-                                                   "load_balance_scope",
-                                                   "load_balance_first_choices",
-                                                   "z_loss_weight",
-                                                   "label_smoothing",
-                                                   "z_loss",
-                                                   "focal_gamma",
-                                                   "chunk_tokens",
-                                                   "last_two_axes_fans",
-                                                   "combine_qkv",
-                                                   "direct_scale",
-                                                   "interleaved",
-                                                   "max_positions",
-                                                   "packed_input",
-                                                   "segment_positions",
-                                                   "stacked_transformer_tpl",
-                                                   "mtp_tpl",
-                                                   "num_layers"};
-  return names;
-}
+constexpr std::string_view kIgnoredSettings[] = {
+    // Dtypes, layouts and initial weights.
+    "dtypes", "params_init", "rules", "query_init", "output_init", "down_init",
+    "last_two_axes_fans",
+    // Training.
+    "dropout_rate", "embedding_dropout_rate", "residual_dropout_rate", "jitter",
+    "load_balance_weight", "load_balance_scope", "load_balance_first_choices", "z_loss_weight",
+    "label_smoothing", "z_loss", "focal_gamma", "chunk_tokens", "packed_input", "segment_positions",
+    "mtp_tpl",
+    // Storage.
+    "combine_qkv", "direct_scale", "interleaved", "max_positions", "stacked_transformer_tpl",
+    "num_layers"};
 
 // Sizes that layers have from the whole model.
 bool is_inherited(std::string_view name, std::string_view path) {
@@ -261,7 +242,9 @@ class Comparison {
   void compare_members(const Tree& a, const Tree& b, const std::string& path) {
     for (size_t i = 0; i < a.keys.size(); ++i) {
       const std::string& key = a.keys[i];
-      if (ignored_settings().contains(key) || is_inherited(key, path)) continue;
+      const bool is_ignored =
+          std::ranges::find(kIgnoredSettings, key) != std::end(kIgnoredSettings);
+      if (is_ignored || is_inherited(key, path)) continue;
       const Tree* other = b.find(key);
       CHECK(other != nullptr, "{} lacks {}", path, key);
       compare(a.items[i], *other, join_path(path, key), key);

@@ -7,9 +7,7 @@ namespace tessera {
 namespace {
 
 void llama_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
+  bind_decoder(config, model);
   for (TransformerBlock::HParams& layer : model.layers) {
     auto& attention = bind_attention(config, model, layer);
     bind_attention_bias(config, attention, false);

@@ -2,7 +2,7 @@
 // ModernBERT (Warner et al., 2024, arXiv 2412.13663), a masked language model: norms before each
 // sublayer, rotary positions, and a window around each token in two of three layers.
 #include "core/base/error.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "tasks/families/parts.h"
 
 namespace tessera {
@@ -103,33 +103,19 @@ const FamilyRegistrar kModernBert{
          {
              {"model.embeddings.tok_embeddings.weight", "vocab, embed", "embedding.w|softmax.w"},
              {"model.embeddings.norm.weight", "embed", "embedding_ln.scale"},
-             {"model.embeddings.norm.bias", "embed", "embedding_ln.bias"},
              {"model.layers.{}.attn_norm.weight", "embed", "attention_norm.scale"},
-             {"model.layers.{}.attn_norm.bias", "embed", "attention_norm.bias"},
              {"model.layers.{}.attn.Wqkv.weight", "+heads head_dim, embed", "attention.query"},
              {"model.layers.{}.attn.Wqkv.weight", "+kv_heads head_dim, embed", "attention.key"},
              {"model.layers.{}.attn.Wqkv.weight", "+kv_heads head_dim, embed", "attention.value"},
-             {"model.layers.{}.attn.Wqkv.bias", "+heads head_dim", "attention.query_bias"},
-             {"model.layers.{}.attn.Wqkv.bias", "+kv_heads head_dim", "attention.key_bias"},
-             {"model.layers.{}.attn.Wqkv.bias", "+kv_heads head_dim", "attention.value_bias"},
              {"model.layers.{}.attn.Wo.weight", "embed, heads head_dim", "attention.output"},
-             {"model.layers.{}.attn.Wo.bias", "embed", "attention.output_bias"},
              {"model.layers.{}.mlp_norm.weight", "embed", "ffn_norm.scale"},
-             {"model.layers.{}.mlp_norm.bias", "embed", "ffn_norm.bias"},
              {"model.layers.{}.mlp.Wi.weight", "+mlp, embed", "ffn.gate"},
              {"model.layers.{}.mlp.Wi.weight", "+mlp, embed", "ffn.up"},
-             {"model.layers.{}.mlp.Wi.bias", "+mlp", "ffn.gate_bias"},
-             {"model.layers.{}.mlp.Wi.bias", "+mlp", "ffn.up_bias"},
              {"model.layers.{}.mlp.Wo.weight", "embed, mlp", "ffn.down"},
-             {"model.layers.{}.mlp.Wo.bias", "embed", "ffn.down_bias"},
              {"model.final_norm.weight", "embed", "final_ln.scale"},
-             {"model.final_norm.bias", "embed", "final_ln.bias"},
              {"head.dense.weight", "mlp, embed", "head.w"},
-             {"head.dense.bias", "mlp", "head.b"},
              {"head.norm.weight", "embed", "head.norm.scale"},
-             {"head.norm.bias", "embed", "head.norm.bias"},
              {"decoder.weight", "vocab, embed", "softmax.w"},
-             {"decoder.bias", "vocab", "softmax.b"},
          },
      .is_ignored = modernbert_ignores}};
 

@@ -21,8 +21,6 @@ void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names)
   model.layers.resize(static_cast<size_t>(layers));
 }
 
-void bind_sizes(ConfigMembers& config, LayeredLm& model) { bind_sizes(config, model, {}); }
-
 void bind_head(ConfigMembers& config, LayeredLm& model, bool tied_by_default) {
   bool tied = !model.lm.separate_embedding_tpl.has();
   config.flag("tie_word_embeddings", tied, tied_by_default);
@@ -32,6 +30,12 @@ void bind_head(ConfigMembers& config, LayeredLm& model, bool tied_by_default) {
     config.part<FullSoftmax::HParams>(model.lm.softmax_tpl, "softmax_tpl");
     config.part<Embedding::HParams>(model.lm.separate_embedding_tpl, "separate_embedding_tpl");
   }
+}
+
+void bind_decoder(ConfigMembers& config, LayeredLm& model, const DecoderDefaults& defaults) {
+  bind_sizes(config, model);
+  bind_head(config, model, defaults.tied);
+  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", defaults.epsilon, defaults.policy);
 }
 
 DotProductAttention::HParams& bind_attention(ConfigMembers& config, const LayeredLm& model,
@@ -141,32 +145,6 @@ void bind_all_heads_norms(ConfigMembers& config, const LayeredLm& model,
        attention.num_kv_heads.get());
 }
 
-void bind_gemma(ConfigMembers& config, LayeredLm& model, NormPolicy policy) {
-  bind_sizes(config, model);
-  bind_head(config, model, true);
-  if (auto& embedding_tpl = model.lm.separate_embedding_tpl; embedding_tpl.has())
-    config.part<Embedding::HParams>(embedding_tpl, "separate_embedding_tpl").scale_sqrt_depth =
-        true;
-  else
-    config.part<SharedEmbeddingSoftmax::HParams>(model.lm.softmax_tpl, "softmax_tpl")
-        .scale_sqrt_depth = true;
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6, policy);
-  model.lm.final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
-  for (TransformerBlock::HParams& layer : model.layers) {
-    layer.norm_tpl.as<RmsNorm::HParams>().direct_scale = false;
-    bind_attention_bias(config, bind_attention(config, model, layer, {.head_dim = 256}), false);
-  }
-  config.only("use_bidirectional_attention", false, "expected a causal decoder", false);
-}
-
-void bind_query_scalar(ConfigMembers& config, DotProductAttention::HParams& attention,
-                       int64_t otherwise) {
-  const double scale = attention.query_scale.get_or(1.0);
-  int64_t scalar = std::max<int64_t>(1, std::llround(1.0 / (scale * scale)));
-  config.size("query_pre_attn_scalar", scalar, otherwise);
-  attention.query_scale = 1.0 / std::sqrt(static_cast<double>(scalar));
-}
-
 SoftmaxOptions& softmax_options(LayeredLm& model) {
   auto& softmax_tpl = model.lm.softmax_tpl;
   if (softmax_tpl.holds<FullSoftmax::HParams>()) return softmax_tpl.as<FullSoftmax::HParams>().loss;
@@ -198,13 +176,9 @@ std::vector<WeightRow> attention_rows() {
   return {
       {"model.layers.{}.input_layernorm.weight", "embed", "attention_norm.scale"},
       {"model.layers.{}.self_attn.q_proj.weight", "heads head_dim, embed", "attention.query"},
-      {"model.layers.{}.self_attn.q_proj.bias", "heads head_dim", "attention.query_bias"},
       {"model.layers.{}.self_attn.k_proj.weight", "kv_heads head_dim, embed", "attention.key"},
-      {"model.layers.{}.self_attn.k_proj.bias", "kv_heads head_dim", "attention.key_bias"},
       {"model.layers.{}.self_attn.v_proj.weight", "kv_heads head_dim, embed", "attention.value"},
-      {"model.layers.{}.self_attn.v_proj.bias", "kv_heads head_dim", "attention.value_bias"},
       {"model.layers.{}.self_attn.o_proj.weight", "embed, heads head_dim", "attention.output"},
-      {"model.layers.{}.self_attn.o_proj.bias", "embed", "attention.output_bias"},
   };
 }
 
@@ -225,11 +199,8 @@ std::vector<WeightRow> all_heads_norm_rows() {
 std::vector<WeightRow> mlp_rows() {
   return {
       {"model.layers.{}.mlp.gate_proj.weight", "mlp, embed", "ffn.gate"},
-      {"model.layers.{}.mlp.gate_proj.bias", "mlp", "ffn.gate_bias"},
       {"model.layers.{}.mlp.up_proj.weight", "mlp, embed", "ffn.up"},
-      {"model.layers.{}.mlp.up_proj.bias", "mlp", "ffn.up_bias"},
       {"model.layers.{}.mlp.down_proj.weight", "embed, mlp", "ffn.down"},
-      {"model.layers.{}.mlp.down_proj.bias", "embed", "ffn.down_bias"},
   };
 }
 
@@ -253,12 +224,6 @@ std::vector<WeightRow> post_norm_rows() {
       {"model.layers.{}.post_attention_layernorm.weight", "embed", "attention_post_norm.scale"},
       {"model.layers.{}.post_feedforward_layernorm.weight", "embed", "ffn_post_norm.scale"},
   };
-}
-
-std::vector<WeightRow> sandwich_norm_rows() {
-  return joined_rows(
-      {{{"model.layers.{}.pre_feedforward_layernorm.weight", "embed", "ffn_norm.scale"}},
-       post_norm_rows()});
 }
 
 }  // namespace tessera

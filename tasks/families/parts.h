@@ -21,14 +21,11 @@ namespace tessera {
 
 inline constexpr int64_t kMostLayers = 4096;
 
-// vocab_size, hidden_size, num_hidden_layers, num_attention_heads.
-void bind_sizes(ConfigMembers& config, LayeredLm& model);
-// Other names for them.
 struct SizeNames {
   std::string_view vocab = "vocab_size", embed = "hidden_size", layers = "num_hidden_layers",
                    heads = "num_attention_heads";
 };
-void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names);
+void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names = {});
 
 // tie_word_embeddings.
 void bind_head(ConfigMembers& config, LayeredLm& model, bool tied_by_default);
@@ -44,6 +41,14 @@ void bind_norms(ConfigMembers& config, LayeredLm& model, std::string_view epsilo
     config.positive(epsilon, config.part<Norm>(layer.norm_tpl, "norm_tpl").epsilon, otherwise);
   }
 }
+
+// Sizes, the head and RmsNorm, with which most families begin.
+struct DecoderDefaults {
+  double epsilon = 1e-6;
+  bool tied = false;
+  NormPolicy policy = NormPolicy::kPre;
+};
+void bind_decoder(ConfigMembers& config, LayeredLm& model, const DecoderDefaults& defaults = {});
 
 // num_key_value_heads (all, unless required), head_dim, attention_dropout of a layer's
 // DotProductAttention.
@@ -102,8 +107,6 @@ void bind_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rul
 // layer_types, which are these where it is absent; beside full attention there is one other type.
 void bind_layer_types(ConfigMembers& config, const LayeredLm& model,
                       std::vector<std::string>& types, std::string_view other = kSlidingAttention);
-// Qwen: a window, if it is switched on, in the layers from max_window_layers on.
-void bind_late_windows(ConfigMembers& config, LayeredLm& model);
 // layer_types with a window in these layers.
 std::vector<std::string> sliding_layers(const LayeredLm& model,
                                         const std::function<bool(size_t)>& slides);
@@ -142,14 +145,6 @@ void bind_all_heads_norms(ConfigMembers& config, const LayeredLm& model,
                           DotProductAttention::HParams& attention,
                           const TransformerBlock::HParams& layer);
 
-// What all versions of Gemma have in common: sizes, a tied head, embeddings that are multiplied by
-// √model_dims, norms whose scales are stored minus 1, and biases of attention.
-void bind_gemma(ConfigMembers& config, LayeredLm& model, NormPolicy policy = NormPolicy::kPre);
-
-// query_pre_attn_scalar: scores are divided by its root.
-void bind_query_scalar(ConfigMembers& config, DotProductAttention::HParams& attention,
-                       int64_t otherwise);
-
 SoftmaxOptions& softmax_options(LayeredLm& model);
 double& embedding_multiplier(LayeredLm& model);
 
@@ -170,9 +165,7 @@ std::vector<WeightRow> mlp_rows();
 std::vector<WeightRow> gated_feed_forward_rows();
 // mlp.gate, and gate_proj, up_proj and down_proj of each expert.
 std::vector<WeightRow> expert_rows();
-// Norms after attention and after the feed-forward,
+// Norms after attention and after the feed-forward.
 std::vector<WeightRow> post_norm_rows();
-// and also before the feed-forward.
-std::vector<WeightRow> sandwich_norm_rows();
 
 }  // namespace tessera

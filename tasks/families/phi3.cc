@@ -18,9 +18,7 @@ void write_original_length(ConfigMembers& config, const DotProductAttention::HPa
 }
 
 void phi3_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, false);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-5);
+  bind_decoder(config, model, {.epsilon = 1e-5});
   config.rate("embd_pdrop", model.lm.embedding_dropout_rate, 0.0);
   for (TransformerBlock::HParams& layer : model.layers) {
     auto& attention = bind_attention(config, model, layer);

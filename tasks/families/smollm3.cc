@@ -26,9 +26,7 @@ std::vector<int64_t> rotary_layers(ConfigMembers& config, const LayeredLm& model
 }
 
 void smollm3_members(ConfigMembers& config, LayeredLm& model) {
-  bind_sizes(config, model);
-  bind_head(config, model, true);
-  bind_norms<RmsNorm::HParams>(config, model, "rms_norm_eps", 1e-6);
+  bind_decoder(config, model, {.tied = true});
   const std::vector<int64_t> rotary = rotary_layers(config, model);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     TransformerBlock::HParams& layer = model.layers[i];

@@ -27,25 +27,17 @@ void starcoder2_members(ConfigMembers& config, LayeredLm& model) {
 
 std::vector<WeightRow> starcoder2_layer_rows() {
   return {
-      {"model.layers.{}.input_layernorm.bias", "embed", "attention_norm.bias"},
       {"model.layers.{}.post_attention_layernorm.weight", "embed", "ffn_norm.scale"},
-      {"model.layers.{}.post_attention_layernorm.bias", "embed", "ffn_norm.bias"},
       {"model.layers.{}.mlp.c_fc.weight", "mlp, embed", "ffn.up"},
-      {"model.layers.{}.mlp.c_fc.bias", "mlp", "ffn.up_bias"},
       {"model.layers.{}.mlp.c_proj.weight", "embed, mlp", "ffn.down"},
-      {"model.layers.{}.mlp.c_proj.bias", "embed", "ffn.down_bias"},
   };
 }
 
-const FamilyRegistrar kStarcoder2{
-    {.model_type = "starcoder2",
-     .architecture = "Starcoder2ForCausalLM",
-     .members = starcoder2_members,
-     .weights = joined_rows({embedding_rows(),
-                             attention_rows(),
-                             starcoder2_layer_rows(),
-                             {{"model.norm.bias", "embed", "final_ln.bias"}},
-                             head_rows()})}};
+const FamilyRegistrar kStarcoder2{{.model_type = "starcoder2",
+                                   .architecture = "Starcoder2ForCausalLM",
+                                   .members = starcoder2_members,
+                                   .weights = joined_rows({embedding_rows(), attention_rows(),
+                                                           starcoder2_layer_rows(), head_rows()})}};
 
 }  // namespace
 }  // namespace tessera

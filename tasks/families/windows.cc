@@ -65,15 +65,6 @@ void bind_windows(ConfigMembers& config, LayeredLm& model, const WindowRule& rul
   config.reads() ? read_windows(config, model, rule) : write_windows(config, model, rule);
 }
 
-void bind_late_windows(ConfigMembers& config, LayeredLm& model) {
-  int64_t first = 28;
-  if (const Json* found = config.find("max_window_layers")) first = found->as_integer();
-  const auto slides = [&](size_t i) { return static_cast<int64_t>(i) >= first; };
-  bind_windows(
-      config, model,
-      {.otherwise = 4096, .has_switch = true, .layer_types = sliding_layers(model, slides)});
-}
-
 std::vector<std::string> sliding_layers(const LayeredLm& model,
                                         const std::function<bool(size_t)>& slides) {
   std::vector<std::string> types;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/comparison.h"
-
+// The changes between two plans of a step: memory, bytes sent and predicted time, by line of layer
+// code; --mode=plan --compare_plan=OTHER.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
+#include "tasks/planner/plan.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/pipeline_text.h"
-
+// The pipeline of a training step in its plan: the schedule, the layers, activations and memory of
+// each stage, and when a stage is idle. The times are those of layers alone, in units of a forward
+// pass of one layer; a backward pass takes two, one for the input and one for the weights.
 #include <ranges>
 #include <sstream>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/io/json.h"
+#include "tasks/planner/plan.h"
 
 namespace tessera {
 namespace {

@@ -15,9 +15,7 @@
 #include "core/base/number_text.h"
 #include "core/hparams/fold_layers.h"
 #include "core/io/file.h"
-#include "core/io/json.h"
-#include "tasks/planner/prices/collective_price.h"
-#include "tasks/planner/text.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {

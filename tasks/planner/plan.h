@@ -12,9 +12,12 @@
 
 #include "core/compile/cost.h"
 #include "core/graph/mesh.h"
+#include "core/io/json.h"
+#include "core/schedules/timeline.h"
 #include "tasks/planner/compiled_step.h"
-#include "tasks/planner/pipeline_text.h"
 #include "tasks/planner/prediction.h"
+#include "tasks/planner/text.h"
+#include "tasks/task/model_pipeline.h"
 #include "tasks/task/step_sizes.h"
 
 namespace tessera {
@@ -36,6 +39,16 @@ struct AxisTotal {
   int64_t count = 0;
   int64_t bytes = 0;  // Sent by a device per step.
 };
+
+struct PlannedPipeline {
+  ModelPipeline division;
+  std::vector<NamedBytes> peaks;  // By stage, "0" …; in a run, of the stages of this process.
+};
+
+PipelineTimeline timeline_of_layers(const ModelPipeline& pipeline);
+
+std::string pipeline_plan_text(const PlannedPipeline& planned);
+std::string pipeline_plan_json(const PlannedPipeline& planned);
 
 // A phase of task.train.phases.
 struct PlannedPhase {
@@ -82,5 +95,9 @@ std::string plan_json(const Plan& plan);
 std::string plan_summary(const Plan& plan);
 // Writes plan.txt and plan.json, and with a prediction timeline.json and timeline.svg.
 void write_plan_files(const std::filesystem::path& run_directory, const Plan& plan);
+
+// Markdown tables, for a pull request. Both are the content of a plan.json. Lines of code move from
+// version to version: lines that only one plan has are paired if layer, phase and op are the same.
+std::string plan_comparison(const Json& before, const Json& now);
 
 }  // namespace tessera

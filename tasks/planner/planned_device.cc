@@ -14,6 +14,7 @@
 #include "core/graph/op.h"
 #include "core/ops/attention.h"
 #include "core/ops/fp8.h"
+#include "core/ops/inverse_root.h"
 #include "core/ops/leaves.h"
 #include "core/ops/newton_schulz.h"
 #include "core/ops/norm.h"
@@ -118,9 +119,9 @@ class PlannedDevice final : public DescribedDevice {
   // Whether the CUDA device has a kernel for the op.
   bool has_kernel(const OpDef& op) const override {
     if (&op == &kFp8ProductOp) return fp8_peak(hardware()).has_value();
-    const std::array<const OpDef*, 7> decomposed = {
+    const std::array<const OpDef*, 8> decomposed = {
         &kSortOp,      &kTriangularSolveOp, &kOwnLeafOp,      &kAllLeavesOp,
-        &kAddLeavesOp, &kAttentionSinksOp,  &kNewtonSchulzOp,
+        &kAddLeavesOp, &kAttentionSinksOp,  &kNewtonSchulzOp, &kInverseRootOp,
     };
     return std::ranges::find(decomposed, &op) == decomposed.end();
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/json.h"
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/planner/planned_device.h"
@@ -66,5 +67,13 @@ Prediction predict(const CompiledStep& step, const Hardware& hardware,
 // The heaviest launches by op and layer, then totals; at most 100 columns.
 std::string prediction_text(const Prediction& prediction, int64_t devices, int64_t arena_bytes);
 std::string prediction_json(const Prediction& prediction, int64_t devices);
+
+// Rows of at most 100 columns, at most 20 of them.
+std::string timeline_text(const Prediction& prediction);
+// "whole run", "cost" of a prediction's last lines, if they are known.
+std::string run_text(const Prediction& prediction, int64_t devices);
+
+// Adds these members to a prediction in plan.json (docs/formats.md).
+void add_timeline_json(JsonLine& json, const Prediction& prediction, int64_t devices);
 
 }  // namespace tessera

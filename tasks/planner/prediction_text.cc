@@ -18,7 +18,6 @@
 #include "core/ops/attention.h"
 #include "tasks/planner/prediction.h"
 #include "tasks/planner/text.h"
-#include "tasks/planner/timeline_text.h"
 
 namespace tessera {
 namespace {

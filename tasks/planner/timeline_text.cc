@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/timeline_text.h"
-
+// What a simulated step says beside its launches: exposed communication, bubbles, memory over time,
+// and the time and cost of the whole run.
 #include <algorithm>
 #include <array>
 #include <ranges>
@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/number_text.h"
-#include "core/io/json.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {

@@ -33,8 +33,7 @@ class SliceTrack {
   SliceTrack(std::string& events, TraceTrack ids, double gap)
       : events_(events), ids_(ids), gap_(gap) {}
   ~SliceTrack() { flush(); }
-  SliceTrack(const SliceTrack&) = delete;
-  SliceTrack& operator=(const SliceTrack&) = delete;
+  SliceTrack& operator=(SliceTrack&&) = delete;  // Neither copied nor moved.
 
   // An empty key: a slice of its own.
   void add(std::string key, const TimeSpan& span, std::string_view name,

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/streaming/streaming_text_input.h"

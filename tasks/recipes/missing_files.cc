@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/shell_command.h"
+#include "core/base/printable.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/text_files.h"
 

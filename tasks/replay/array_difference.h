@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two arrays of one type differ, element by element.
+// How two arrays of one type differ, element by element, and hashes of an array's bytes that two
+// machines can compare in place of the bytes.
 #pragma once
 
 #include <cstddef>
@@ -33,5 +34,11 @@ std::optional<ArrayDifference> array_difference(const Type& type, std::span<cons
 std::string text_of(const ArrayDifference& difference);
 // "largest difference 0.25, relative 0.167".
 std::string extent_of(const ArrayDifference& difference);
+
+// MurmurHash3_x64_128 with seed 0 (Austin Appleby, 2011, public domain) as 32 hexadecimal digits.
+// Not cryptographic.
+std::string array_hash(std::span<const std::byte> bytes);
+// Its finalizer, a hash of one word: a bijection that maps 0 to 0.
+uint64_t hashed_bits(uint64_t bits);
 
 }  // namespace tessera

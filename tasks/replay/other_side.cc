@@ -35,8 +35,7 @@ class PipeFolder {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  PipeFolder(const PipeFolder&) = delete;
-  PipeFolder& operator=(const PipeFolder&) = delete;
+  PipeFolder& operator=(PipeFolder&&) = delete;  // Neither copied nor moved.
 
   fs::path pipe() const { return path_ / "recording"; }
   fs::path errors() const { return path_ / "errors"; }
@@ -60,8 +59,7 @@ class OtherProcess {
     child_ = std::make_unique<ChildProcess>(words);
   }
   ~OtherProcess() { ::close(descriptor_); }
-  OtherProcess(const OtherProcess&) = delete;
-  OtherProcess& operator=(const OtherProcess&) = delete;
+  OtherProcess& operator=(OtherProcess&&) = delete;  // Neither copied nor moved.
 
   // Waits for bytes. A reader that needs bytes after the process has ended lacks some.
   size_t read_some(std::span<std::byte> bytes) {

@@ -64,9 +64,8 @@ class RecordingWriter {
  public:
   // Error if `path` exists and is neither a recording nor a pipe, or cannot be written.
   RecordingWriter(std::filesystem::path path, const RecordingHeader& header);
-  ~RecordingWriter();  // Removes an unfinished file.
-  RecordingWriter(const RecordingWriter&) = delete;
-  RecordingWriter& operator=(const RecordingWriter&) = delete;
+  ~RecordingWriter();                                      // Removes an unfinished file.
+  RecordingWriter& operator=(RecordingWriter&&) = delete;  // Neither copied nor moved.
 
   void add(const LaunchRecord& record);                        // Any thread.
   void add_sums(const std::map<std::string, ValueSum>& sums);  // After the last launch.

@@ -17,7 +17,7 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/replay/launch_comparison.h"
 #include "tasks/replay/replay_report.h"
-#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/console.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/observe/launch_list.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/executor/launch_trace.h"
-#include "tasks/replay/array_hash.h"
+#include "tasks/replay/array_difference.h"
 
 namespace tessera {
 namespace {

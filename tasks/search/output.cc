@@ -7,8 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/shell_command.h"
-#include "core/base/wrapped.h"
+#include "core/base/printable.h"
 #include "core/io/json.h"
 #include "tasks/planner/text.h"
 

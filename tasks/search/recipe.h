@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/mesh.h"
 #include "layers/parameter.h"
 #include "tasks/task/config/experiment.h"
 

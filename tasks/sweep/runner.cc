@@ -18,13 +18,11 @@
 #include "core/base/printable.h"
 #include "core/base/process.h"
 #include "core/base/seconds.h"
-#include "core/base/shell_command.h"
 #include "core/io/file.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/shutdown/stop_signal.h"
-#include "tasks/sweep/table.h"
 
 namespace tessera {
 namespace {

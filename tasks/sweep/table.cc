@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/sweep/table.h"
-
+// The trials of a sweep as a table of text.
 #include <algorithm>
 #include <vector>
 
@@ -8,6 +7,7 @@
 
 #include "tasks/run/log/console.h"
 #include "tasks/run/report/run_comparison.h"
+#include "tasks/sweep/trial_record.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/sweep/trial_check.h"
-
+// Checks each trial of a sweep before the first one starts: whether it could start, how far its run
+// is, and what it logs. Nothing is allocated or written.
 #include <algorithm>
 #include <filesystem>
 
@@ -12,6 +12,7 @@
 #include "tasks/run/modes/plan_run.h"
 #include "tasks/run/session/metric_outputs.h"
 #include "tasks/run/train/train_session.h"
+#include "tasks/sweep/trial_record.h"
 #include "tasks/task/config/mesh_config.h"
 
 namespace tessera {

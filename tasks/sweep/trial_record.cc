@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/sweep/trial_record.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
+#include "tasks/run/run_setting.h"
 #include "tasks/sweep/trials.h"
 #include "tasks/task/config/search_space.h"
 
@@ -66,5 +67,22 @@ struct SweepRecord {
     return std::ranges::count(trials, state, &TrialRecord::state);
   }
 };
+
+// One line for each trial, complete ones first by their final value, the best one on top, and below
+// the reasons of failed ones. What does not fit into 100 columns follows in another table.
+std::string trial_table(const SweepRecord& record);
+
+// "0.2134", "1.204e-05": six significant digits.
+std::string metric_text(double value);
+
+// Error for whatever would make the run in setting.job_log_dir fail before its first step, except
+// missing data: a mesh that needs another number of devices than setting.devices (0: any), a model
+// that cannot be built on it, a directory with a run of another configuration. One
+// device is enough, which is asked about its kernels. Sets the state of the trial by the files of
+// the run, and its reason. It is complete if the run has done all steps of this configuration.
+void check_trial(const RunContext& context, TrialRecord* record);
+
+// The keys of metrics.jsonl that a run writes: those of evaluation, then those of training.
+std::vector<std::string> logged_metrics(const RunContext& context);
 
 }  // namespace tessera

@@ -33,11 +33,12 @@ struct DecodeSetting {
   Mesh mesh;
   AxisRules rules;
   int64_t batch = 1;  // Rows decoded at once; a multiple of what the mesh splits a batch into.
-  int64_t seq = 1;    // New tokens of each row.
-  int64_t cache_length = 0;    // Positions of a row: prompt and continuation.
-  int64_t encoder_length = 0;  // Tokens of a row that an encoder reads; 0: the model has none.
-  bool encodes = false;        // Whether new rows' tokens of the encoder are inputs (prefill).
-  std::string cache = "";      // Needed if an executor has several: states begin "cache/<name>/".
+  int64_t rows_per_prompt = 1;  // Consecutive rows, on one device: the beams of a prompt.
+  int64_t seq = 1;              // New tokens of each row.
+  int64_t cache_length = 0;     // Positions of a row: prompt and continuation.
+  int64_t encoder_length = 0;   // Tokens of a row that an encoder reads; 0: the model has none.
+  bool encodes = false;         // Whether new rows' tokens of the encoder are inputs (prefill).
+  std::string cache = "";       // Needed if an executor has several: states begin "cache/<name>/".
   // Keep a second copy of each weight in its compute dtype, so that no step casts it. The copies
   // are made by the program of cast_weights_graph, which must run first.
   bool keep_cast_weights = false;
@@ -98,16 +99,17 @@ class BaseTask {
   // updated in place). Inputs: batch/ids i32["batch seq"]; batch/starts i32["batch"], the position
   // of each row's first new token; batch/last i32["batch"], the index of the new token whose
   // successor is predicted, -1 for a row without new tokens. Output: its logits, f32["batch
-  // vocab"], replicated. A token attends to positions up to its own, so shorter rows may be padded.
-  // Writes at or after cache_length are dropped. With `encodes` also batch/encoder_ids and
-  // batch/encoder_segment_ids, i32["batch encoder_seq"], of rows with new tokens. Error if the
+  // vocab"], split as the rows are. A token attends to positions up to its own, so shorter rows may
+  // be padded. Writes at or after cache_length are dropped. With `encodes` also batch/encoder_ids
+  // and batch/encoder_segment_ids, i32["batch encoder_seq"], of rows with new tokens. Error if the
   // model cannot decode incrementally.
   virtual Graph decode_graph(const DecodeSetting& setting, Weights weights) const = 0;
   // Casts the weights to the dtypes in which decode_graph computes and stores the results as state
   // of the same executor. Run it before decoding, and again when weights have changed. The graph
   // has no updates if no weight needs a cast.
   virtual Graph cast_weights_graph(const DecodeSetting& setting, Weights weights) const = 0;
-  // Permutes the cache's rows: row b becomes row parents[b] (i32["rows"], input batch/parents).
+  // Permutes the rows of each prompt in the cache: row i becomes row parents[i] of its prompt
+  // (i32["batch"], input batch/parents).
   virtual Graph reorder_cache_graph(const DecodeSetting& setting) const = 0;
 };
 

@@ -5,8 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
-#include "core/schedules/check.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 
 namespace tessera {
 

@@ -29,7 +29,7 @@ class PipelineSchedule {
   virtual PipelineTable table(int64_t stages, int64_t microbatches) const = 0;
 };
 
-// The table of the schedule. Error if it is not correct (core/schedules/check.h), or is for
+// The table of the schedule. Error if it is not correct (core/schedules/check.cc), or is for
 // other numbers of stages or microbatches.
 PipelineTable checked_table(const Template<PipelineSchedule>& schedule, int64_t stages,
                             int64_t microbatches);
@@ -78,7 +78,7 @@ using InterleavedOneForwardOneBackward =
 using CircularPipeline = ChunkedPipeline<"CircularPipeline", circular_table, 1>;
 using ZeroBubbleH1 = GeneratedPipeline<"ZeroBubbleH1", zero_bubble_h1_table>;
 
-// A schedule written by hand (core/schedules/text.h), for one number of stages and of
+// A schedule written by hand (core/schedules/text.cc), for one number of stages and of
 // microbatches.
 class WrittenPipeline final : public PipelineSchedule {
  public:

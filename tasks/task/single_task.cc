@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/compile/autodiff/autodiff.h"
 #include "core/compile/autodiff/gradient_reach.h"
+#include "core/compile/simplify.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
@@ -172,10 +173,16 @@ void check_attention_reads_state(const Graph& graph, const Graph& decoding) {
   }
 }
 
-// Row b becomes row parents[b]; rows may be on other devices.
-Tensor chosen_rows(const Tensor& cache, const Tensor& parents) {
-  const Tensor rows = gather(cache, parents, "batch");
-  return reshard(rename(rows, "rows", "batch"), cache.type());
+// Row i of each prompt becomes its row parents[i]; the rows of a prompt are on one device.
+Tensor chosen_rows(const Tensor& cache, const Tensor& parents, int64_t rows_per_prompt) {
+  const Axis batch = cache.type().axis("batch");
+  const Axis prompts{"prompts", batch.size / rows_per_prompt, batch.split};
+  const auto by_prompt = [&](const Tensor& x, const char* rows) {
+    return split_axis(x, "batch", prompts, {rows, rows_per_prompt, {}});
+  };
+  const Tensor rows = reshard(parents, make_type(DType::kI32, {batch}));
+  const Tensor chosen = gather(by_prompt(cache, "parents"), by_prompt(rows, "rows"), "parents");
+  return merge_axes(chosen, "prompts", "rows", "batch");
 }
 
 }  // namespace
@@ -233,9 +240,9 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
                : differentiate(*model_, weights, trained, batch, microbatches, loop);
   };
   const Differentiated step = differentiated(features);
-  DrawnGradients drawn;
   const MultiOptimizer& optimizers = learner_.multi_optimizer();
-  if (optimizers.reads_drawn_gradient() && (setting.renews || optimizers.interval() == 1)) {
+  Renewal renewal{.renews = setting.renews || optimizers.interval() == 1};
+  if (renewal.renews && optimizers.reads_drawn_gradient()) {
     if (loop == MicrobatchLoop::kAlways)
       fail(
           "an optimizer (SophiaG) reads a second gradient in some steps, which a pipeline does not "
@@ -243,11 +250,12 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
     features.losses = nullptr;
     features.draws_labels = true;
     const Differentiated again = differentiated(features);
-    drawn = {again.gradients, replicated(again.output.loss.weight)};
+    renewal.gradients = again.gradients;
+    renewal.labels = replicated(again.output.loss.weight);
   }
 
   const LearnerReport report = learner_.step(table, parameters, step.gradients, step.loss,
-                                             step.output.metrics, learning_rates, drawn);
+                                             step.output.metrics, learning_rates, renewal);
   output(std::string(names::kLoss), step.loss);
   output_metrics(step.output);
   check_losses(graph, p_.losses);
@@ -289,7 +297,7 @@ Graph SingleTask::eval_graph(const TraceSetting& setting, Weights weights) const
   const auto nats = scores.terms.find("log_pplx");
   if (setting.scores_tokens && nats != scores.terms.end())
     output(std::string(names::kLogProbs), replicated(neg(nats->second.sum)));
-  return graph;
+  return without_unread_state(std::move(graph));
 }
 
 Graph SingleTask::logits_graph(const TraceSetting& setting, Weights weights) const {
@@ -334,9 +342,12 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
                          setting.keep_cast_weights ? &cast_weights : nullptr);
   Tensor logits = model_->next_logits(features);
   if (logits.dtype() != DType::kF32) logits = cast(logits, DType::kF32);
-  output(std::string(names::kLogits), replicated(logits));
+  std::vector<Axis> axes = rows_type({batch}).axes;
+  axes.push_back(logits.type().axes[1]);
+  axes[1].split.clear();
+  output(std::string(names::kLogits), reshard(logits, make_type(DType::kF32, axes)));
   check_attention_reads_state(graph, graph);
-  return graph;
+  return without_unread_state(std::move(graph));
 }
 
 Graph SingleTask::cast_weights_graph(const DecodeSetting& setting, Weights weights) const {
@@ -345,27 +356,31 @@ Graph SingleTask::cast_weights_graph(const DecodeSetting& setting, Weights weigh
   const TraceScope trace(graph, setting.mesh, setting.rules);
   const ParameterTable& table = model_->parameters();
   CastWeights::trace_casts(decoding, table, weight_inputs(table, weights));
-  return graph;
+  return without_unread_state(std::move(graph));
 }
 
 Graph SingleTask::reorder_cache_graph(const DecodeSetting& setting) const {
   const Graph decoding = decode_graph(setting, Weights::kTrained);
   Graph graph;
   const TraceScope trace(graph, setting.mesh, setting.rules);
-  const Tensor parents = input(std::string(names::kParents), InputKind::kBatch,
-                               make_type(DType::kI32, {{"rows", setting.batch, {}}}));
+  const Type rows = apply_rules(setting.rules.activations, setting.mesh,
+                                make_type(DType::kI32, {{"batch", setting.batch, {}}}));
+  const Tensor parents = input(std::string(names::kParents), InputKind::kBatch, rows);
+  const auto chosen = [&](const Tensor& cache, const Tensor& from) {
+    return chosen_rows(cache, from, setting.rows_per_prompt);
+  };
   for (const GraphInput& state : decoding.inputs()) {
     if (state.kind != InputKind::kState || !decoding.type(state.value).has("batch")) continue;
     const Tensor cache = input(state.name, InputKind::kState, decoding.type(state.value));
     const Axis leading = cache.type().axes.front();
     if (leading.name == "batch") {
-      graph.add_update(state.name, chosen_rows(cache, parents).id());
+      graph.add_update(state.name, chosen(cache, parents).id());
       continue;
     }
     const RepeatResult stack =
         repeat(leading.name, leading.size, {}, {cache},
                [&](Tensor, std::vector<Tensor>, std::vector<Tensor> slices) -> RepeatBody {
-                 return {{}, {chosen_rows(slices[0], imported(parents))}};
+                 return {{}, {chosen(slices[0], imported(parents))}};
                });
     graph.add_update(state.name, stack.stacked[0].id());
   }

@@ -35,7 +35,7 @@ TestedOptimizer::TestedOptimizer(const Template<BaseOptimizer>& optimizer_tpl,
       .apply = less(constant(0.0, DType::kF32), constant(1.0, DType::kF32)),
       .weight_decay = optimizer.weight_decay(),
       .matrix = matrix_axes(declared).value_or(FanAxes{})};
-  const std::vector<Slot> slots = checked_slots(optimizer, path, type);
+  const std::vector<Slot> slots = checked_slots(optimizer, {path, type, inputs.matrix});
   state_[path] = setting_.weight;
   for (const Slot& slot : slots) {
     inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));

@@ -6,8 +6,9 @@
 #include "core/base/error.h"
 #include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "tasks/task/learner/muon.h"
+#include "tasks/task/learner/shampoo.h"
 #include "tests/composition/recorded_gradient.h"
 
 namespace tessera {
@@ -227,6 +228,21 @@ void set_muon(ModelParts& m, Chance& chance) {
   m.task.learner.optimizer_tpl = muon;
 }
 
+// With damping that keeps rounding errors small.
+void set_shampoo(ModelParts& m, Chance& chance) {
+  Shampoo::HParams shampoo{.learning_rate = 1e-2,
+                           .root_interval = chance.coin() ? 1 : 10,
+                           .damping = 1e-2,
+                           .epsilon = kEpsilon,
+                           .other_tpl = AdamW::HParams{.learning_rate = 1e-2, .epsilon = kEpsilon}};
+  if (chance.coin()) shampoo.momentum = 0.0;
+  if (chance.coin()) shampoo.statistics_decay = 1.0;
+  if (chance.coin()) shampoo.scale = ShampooScale::kOriginal;
+  if (chance.coin()) shampoo.max_precondition_dims = m.sizes.embed;
+  if (chance.coin()) shampoo.block_axes = {"heads", "kv_heads"};
+  m.task.learner.optimizer_tpl = shampoo;
+}
+
 void set_sgd(ModelParts& m, Chance& chance) {
   Sgd::HParams sgd{.weight_decay = 0.1};
   if (chance.coin()) sgd.momentum = 0.9;
@@ -424,6 +440,7 @@ const std::vector<Feature> kFeatures = {
     {"adam", "optimizer", "", set_adam},
     {"adafactor", "optimizer", "", set_adafactor},
     {"muon", "optimizer", "", set_muon},
+    {"shampoo", "optimizer", "", set_shampoo},
     {"sgd", "optimizer", "", set_sgd},
     {"lion", "optimizer", "", set_lion},
     {"lamb", "optimizer", "", set_lamb},

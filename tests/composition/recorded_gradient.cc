@@ -10,9 +10,9 @@ REGISTER_TEMPLATE(BaseOptimizer, RecordedGradient);
 RecordedGradient::RecordedGradient(const HParams& p)
     : BaseOptimizer(p), optimizer_(p.optimizer_tpl.instantiate()) {}
 
-std::vector<Slot> RecordedGradient::slots(std::string_view path, const Type& parameter) const {
-  std::vector<Slot> slots = optimizer_->slots(path, parameter);
-  Type type = parameter;
+std::vector<Slot> RecordedGradient::slots(const StoredWeight& weight) const {
+  std::vector<Slot> slots = optimizer_->slots(weight);
+  Type type = weight.type;
   type.dtype = DType::kF32;
   slots.push_back({"gradient", type});
   return slots;

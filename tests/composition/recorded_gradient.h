@@ -21,7 +21,7 @@ class RecordedGradient final : public BaseOptimizer {
     FIELDS(optimizer_tpl, learning_rate, schedule_tpl, weight_decay)
   };
   explicit RecordedGradient(const HParams& p);
-  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
+  std::vector<Slot> slots(const StoredWeight& weight) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:

@@ -12,13 +12,17 @@ tests/tasks/task/learner/optimizer_golden_test.cc also has.
 import pathlib
 
 import torch
-from pytorch_optimizer import Lamb, Lion
+from pytorch_optimizer import Lamb, Lion, Shampoo
+from pytorch_optimizer.optimizer import shampoo
 from schedulefree.adamw_schedulefree_reference import AdamWScheduleFreeReference
 from sophia_opt import SophiaG
 
 STEPS = 20
 RATE = 0.05
 Lamb.clamp = 1.5  # Norms of the weights below are larger.
+DAMPING = 1e-6  # Of Shampoo's statistics, relative to the largest row's sum of absolute values.
+inverse_root = shampoo.compute_power_svd
+shampoo.compute_power_svd = lambda matrix, power: inverse_root(damped(matrix), power)
 SHAPES = [(), (5,), (3, 7), (2, 5, 3)]
 
 
@@ -30,6 +34,51 @@ def numbers(shape, seed):
 
 def rate(step):
     return RATE * (1 if step < 5 else 0.5 if step < 12 else 2)
+
+
+def damped(matrix):
+    return matrix + DAMPING * matrix.abs().sum(1).max() * torch.eye(len(matrix), dtype=matrix.dtype)
+
+
+def plain_shampoo(shape):
+    """Shampoo for each matrix of the last two axes, and AdamW for vectors and scalars."""
+    if len(shape) < 2:
+        return run(CASES["adamw"], shape)
+    weight, count = numbers(shape, 0), len(shape[:-2])
+    for i in range(shape[0] if count else 1):
+        part = (lambda x: x[i]) if count else (lambda x: x)
+        matrix = part(weight).clone().requires_grad_()
+        optimizer = Shampoo([matrix], weight_decay=0.1, weight_decouple=True, matrix_eps=0.1)
+        for step in range(STEPS):
+            optimizer.param_groups[0]["lr"] = rate(step)
+            matrix.grad = part(numbers(shape, step + 1)).clone()
+            optimizer.step()
+        part(weight).copy_(matrix.detach())
+    return [weight]
+
+
+def averaging_shampoo(shape):
+    """With averages of statistics and gradients, for sides of at most 5, and AdamW's RMS."""
+    if len(shape) < 2:
+        return run(CASES["adamw"], shape)
+    weight = numbers(shape, 0).reshape(-1, *shape[-2:])
+    for i, matrix in enumerate(weight):
+        momentum, grams = torch.zeros_like(matrix), [0.0, 0.0]
+        small = [side for side in range(2) if shape[-2:][side] <= 5]
+        for step in range(STEPS):
+            gradient = numbers(shape, step + 1).reshape(weight.shape)[i]
+            momentum = 0.9 * momentum + 0.1 * gradient
+            update = momentum
+            for side in small:
+                gram = gradient @ gradient.T if side == 0 else gradient.T @ gradient
+                grams[side] = 0.8 * grams[side] + 0.2 * gram
+                mean = grams[side] / (1 - 0.8**(step + 1)) + 0.1 * torch.eye(len(gram)).double()
+                root = inverse_root(damped(mean), 2 * len(small))
+                update = root @ update if side == 0 else update @ root
+            update *= max(matrix.shape)**0.5 if len(small) == 1 else matrix.numel()**0.25
+            update /= update.square().mean().sqrt().clamp(min=1)
+            matrix -= rate(step) * (update + 0.1 * matrix)
+    return [weight]
 
 
 def debiased_lamb(weight, gradients, decay):
@@ -87,6 +136,8 @@ def main():
     for shape in SHAPES:
         gradients = [numbers(shape, step + 1) for step in range(STEPS)]
         results = {name: run(make, shape) for name, make in CASES.items()}
+        results["shampoo"] = plain_shampoo(shape)
+        results["shampoo_averages"] = averaging_shampoo(shape)
         results["lamb_debiased"] = [debiased_lamb(numbers(shape, 0), gradients, 0.1)]
         for name, arrays in results.items():
             axes = " ".join(f"{axis}={size}" for axis, size in zip(("heads", "embed", "mlp"), shape))

@@ -7,7 +7,7 @@
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/mixture/mixture_input.h"
-#include "inputs/requests_input.h"
+#include "inputs/score_requests.h"
 #include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
 #include "inputs/synthetic_input.h"

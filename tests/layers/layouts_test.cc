@@ -12,7 +12,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
 #include "layers/attention/latent_attention.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/fprop_scope.h"
 #include "layers/models/transformer.h"
 #include "tests/support/catch.h"

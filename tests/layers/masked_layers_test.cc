@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "layers/attention/dot_product_attention.h"
+#include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
-#include "layers/embeddings/type_embedding.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/models/language_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/layer_trial.h"

@@ -90,8 +90,9 @@ void DecodeTrial::reorder(const std::vector<int32_t>& parents) {
   write(*executor_, reorder_, names::kParents, parents);
   executor_->run(reorder_);
   const std::vector<int64_t> before = lengths_;
+  const auto rows = static_cast<size_t>(setting_.rows_per_prompt);
   for (size_t row = 0; row < parents.size(); ++row)
-    lengths_[row] = before[static_cast<size_t>(parents[row])];
+    lengths_[row] = before[row / rows * rows + static_cast<size_t>(parents[row])];
 }
 
 std::vector<std::vector<float>> whole_logits(const BaseTask& task, int64_t seq,

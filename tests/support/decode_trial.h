@@ -31,7 +31,7 @@ class DecodeTrial {
   // The number of tokens that a row has so far.
   int64_t length(size_t row) const { return lengths_[row]; }
   void forget();  // Resets the rows to zero tokens without clearing the cache.
-  void reorder(const std::vector<int32_t>& parents);
+  void reorder(const std::vector<int32_t>& parents);  // Each is a row of the same prompt.
   Executor& executor() { return *executor_; }
   int program(int64_t chunk) const { return programs_.at(chunk); }
 

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "inputs/readers/byte_source.h"
-#include "inputs/readers/document_reader.h"
+#include "inputs/readers/document_format.h"
 
 namespace tessera {
 

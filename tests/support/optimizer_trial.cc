@@ -20,7 +20,7 @@ namespace tessera {
 
 void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool apply) {
   const std::unique_ptr<BaseOptimizer> optimizer = optimizer_tpl.instantiate();
-  const std::vector<Slot> declared = optimizer->slots("w", type);
+  std::vector<Slot> declared;
   const Mesh mesh;
   const AxisRules rules;
   const Type scalar = make_type(DType::kF32, {});
@@ -28,6 +28,10 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
   {
     const TraceScope trace(graph, mesh, rules);
     UpdateInputs inputs;
+    const Parameter weight{.path = "w", .type = type, .init = {}, .fans = fans};
+    const BaseOptimizer& part = optimizer->for_parameter(weight);
+    inputs.matrix = matrix_axes(weight).value_or(FanAxes{});
+    declared = part.slots({"w", type, inputs.matrix});
     inputs.parameter = input("w", InputKind::kParameter, type);
     for (const Slot& slot : declared)
       inputs.slots.push_back(input(slot.name, InputKind::kState, slot.type));
@@ -37,14 +41,12 @@ void OptimizerTrial::run(const std::vector<std::vector<double>>& gradients, bool
     inputs.count = input("count", InputKind::kScalar, scalar);
     inputs.apply = less(constant(0.0, DType::kF32), input("apply", InputKind::kScalar, scalar));
     inputs.weight_decay = weight_decay;
-    const Parameter weight{.path = "w", .type = type, .init = {}, .fans = fans};
-    inputs.matrix = matrix_axes(weight).value_or(FanAxes{});
     if (optimizer->averages()) inputs.average = input("average", InputKind::kState, type);
     if (optimizer->reads_drawn_gradient()) {  // In every step.
       inputs.drawn_gradient = inputs.gradient;
       inputs.drawn_labels = constant(64.0, DType::kF32);
     }
-    const Updated updated = optimizer->update(inputs);
+    const Updated updated = part.update(inputs);
     if (updated.average.valid()) graph.add_update("average", updated.average.id());
     graph.add_update("w", updated.parameter.id());
     for (size_t i = 0; i < declared.size(); ++i)

@@ -9,7 +9,6 @@
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
 #include "tasks/run/modes/checkpoint_runs.h"
-#include "tasks/run/modes/merge_run.h"
 #include "tasks/run/modes/plan_run.h"
 #include "tasks/run/train/trainer.h"
 

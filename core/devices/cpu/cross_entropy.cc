@@ -2,14 +2,14 @@
 // The kernels of cross-entropy and its gradient, of a whole vocabulary or of a shard of it: rows
 // are divided among threads. The forward pass reads the logits once, with the online softmax of
 // Milakov and Gimelshein (2018): when the running maximum grows, the running sum is rescaled.
-#include "core/devices/cpu/cross_entropy.h"
+#include "core/ops/cross_entropy.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "core/devices/cpu/loop_arguments.h"
 #include "core/devices/cpu/registry.h"
-#include "core/ops/cross_entropy.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/devices/cpu/cross_entropy.cc"

@@ -3,14 +3,14 @@
 // gradients: rows are divided among threads. The gradients of the weights are summed over blocks of
 // rows whose number depends on the sizes only, and the blocks are added in order, so that the bits
 // do not depend on the number of threads.
-#include "core/devices/cpu/norm.h"
+#include "core/ops/norm.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "core/devices/cpu/loop_arguments.h"
 #include "core/devices/cpu/registry.h"
-#include "core/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/devices/cpu/norm.cc"

@@ -4,7 +4,7 @@
 // squared_norm. Moments in bf16 are rounded to nearest or stochastically when they are stored. A
 // word of random bits serves one element: its low half is the noise of the first moment, its high
 // half that of the second.
-#include "core/devices/cpu/optimizer.h"
+#include "core/ops/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,10 +12,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/devices/cpu/loop_arguments.h"
 #include "core/devices/cpu/reduction.h"
 #include "core/devices/cpu/registry.h"
 #include "core/devices/cpu/rounded_elements.h"
-#include "core/ops/optimizer.h"
 #include "core/ops/rounding.h"
 
 #undef HWY_TARGET_INCLUDE

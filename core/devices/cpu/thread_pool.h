@@ -30,8 +30,7 @@ class ThreadPool {
   // if the system cannot create them.
   explicit ThreadPool(int threads);
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool& operator=(ThreadPool&&) = delete;  // Neither copied nor moved.
 
   int size() const { return size_; }
 

@@ -19,10 +19,8 @@ namespace tessera {
 // Sends and receives in progress. If the run fails, they are kept until the process ends.
 class PendingRequests {
  public:
-  PendingRequests() = default;
   ~PendingRequests();
-  PendingRequests(const PendingRequests&) = delete;
-  PendingRequests& operator=(const PendingRequests&) = delete;
+  PendingRequests& operator=(PendingRequests&&) = delete;  // Neither copied nor moved.
 
  private:
   friend class CollectiveKernel;

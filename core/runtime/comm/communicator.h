@@ -30,8 +30,7 @@ class Communicator {
  public:
   explicit Communicator(CommunicatorOptions options) : options_(std::move(options)) {}
   virtual ~Communicator() = default;
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
+  Communicator& operator=(Communicator&&) = delete;  // Neither copied nor moved.
 
   const CommunicatorOptions& options() const { return options_; }
   Transport* transport() const { return options_.transport.get(); }  // Null if alone.

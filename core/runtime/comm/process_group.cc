@@ -137,6 +137,7 @@ struct ProcessGroup::Contribution {
   std::string text;
   int64_t value = 0;
   bool failed = false;
+  bool to_first = false;  // Only process 0 needs the texts.
 };
 
 struct ProcessGroup::Result {
@@ -241,7 +242,8 @@ ProcessGroup::Result ProcessGroup::run_leader(const Contribution& mine, Millisec
     round.errors[0] = broken_;
   }
   result.texts = std::move(result.failed ? round.errors : round.texts);
-  send_result(result, mine.what, round.present, timeout);
+  const bool is_short = mine.to_first && !result.failed;
+  send_result(is_short ? Result() : result, mine.what, round.present, timeout);
   if (broken_.empty() && !round.missing.empty())
     broken_ = fmt::format("{} did not receive the report of a failure", round.missing);
   return result;
@@ -322,6 +324,11 @@ std::string ProcessGroup::broadcast(std::string text, std::string_view what) {
 std::vector<std::string> ProcessGroup::all_gather(std::string text, std::string_view what) {
   if (size() == 1) return {std::move(text)};
   return checked({std::string(what), std::move(text)}).texts;
+}
+
+std::vector<std::string> ProcessGroup::gather(std::string text, std::string_view what) {
+  if (size() == 1) return {std::move(text)};
+  return checked({.what = std::string(what), .text = std::move(text), .to_first = true}).texts;
 }
 
 std::vector<std::string> ProcessGroup::run_on_all(std::string_view what,

@@ -53,8 +53,7 @@ class ProcessGroup {
   // `transport` is null if this process is alone. Groups of one channel communicate.
   explicit ProcessGroup(std::shared_ptr<Transport> transport = nullptr,
                         std::chrono::milliseconds timeout = kTimeout, int channel = 0);
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(ProcessGroup&&) = delete;  // Neither copied nor moved.
 
   int rank() const;
   int size() const;
@@ -71,6 +70,8 @@ class ProcessGroup {
   void barrier(std::string_view what);
   std::string broadcast(std::string text, std::string_view what = "a broadcast");  // Process 0's.
   std::vector<std::string> all_gather(std::string text, std::string_view what = "an all-gather");
+  // The texts by rank in process 0, empty ones in the others.
+  std::vector<std::string> gather(std::string text, std::string_view what);
   int64_t all_reduce_max(int64_t value, std::string_view what = "the next step");
   // Each process calls work(), which returns a text; returns the texts by rank. If any throws, all
   // processes throw an Error with the failed processes and their errors.

@@ -37,8 +37,7 @@ class DeviceExecutor {
   // planned.
   DeviceExecutor(Device& device, int64_t number, Communicator* communicator);
   ~DeviceExecutor();
-  DeviceExecutor(const DeviceExecutor&) = delete;
-  DeviceExecutor& operator=(const DeviceExecutor&) = delete;
+  DeviceExecutor& operator=(DeviceExecutor&&) = delete;  // Neither copied nor moved.
 
   Device& device() const { return device_; }
   int64_t number() const { return number_; }

@@ -394,12 +394,18 @@ const Type& Executor::Impl::output_type(int number, std::string_view name) const
   return outputs[index_of(outputs, name, "output")].type;
 }
 
-void Executor::read_floats(int program, std::string_view name, std::span<float> to) const {
-  if (impl_->output_type(program, name).dtype == DType::kF32)
-    return read_output(program, name, std::as_writable_bytes(to));
-  const std::vector<double> values = read_floats(program, name);
-  CHECK(values.size() == to.size());
-  std::ranges::transform(values, to.begin(),
+void Executor::read_held_floats(int program, std::string_view name, std::span<float> to) const {
+  const PlacedArrays& outputs = impl_->program(program).outputs;
+  const size_t index = index_of(outputs.arrays, name, "output");
+  const auto read = [&](std::span<std::byte> bytes) {
+    read_held(impl_->place(outputs, index), impl_->parts, bytes);
+  };
+  impl_->require_no_run();
+  const Type& type = outputs.arrays[index].type;
+  if (type.dtype == DType::kF32) return read(std::as_writable_bytes(to));
+  std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+  read(bytes);
+  std::ranges::transform(decode_values(type, bytes.data()), to.begin(),
                          [](double value) { return static_cast<float>(value); });
 }
 

@@ -112,9 +112,10 @@ class Executor {
   // Returns the most runs that may be under way; 1 if the devices work on the host's own thread.
   size_t most_under_way() const;
   void read_output(int program, std::string_view name, std::span<std::byte> bytes) const;
-  // Read a whole output of f32 or f64, and one that is a scalar.
+  // Read a whole output of f32 or f64, what this process holds of it (the rest stays as it is), and
+  // one that is a scalar.
   std::vector<double> read_floats(int program, std::string_view name) const;
-  void read_floats(int program, std::string_view name, std::span<float> to) const;
+  void read_held_floats(int program, std::string_view name, std::span<float> to) const;
   float read_scalar(int program, std::string_view name) const;
 
   // Sets a function that is called for each launch of a run. All processes set it for the same

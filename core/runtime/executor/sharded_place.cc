@@ -63,7 +63,7 @@ void write_whole(const ShardedPlace& place, const DeviceParts& parts,
   });
 }
 
-void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
+int64_t read_held(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
   expect_whole(place, bytes.size());
   const std::vector<int64_t> shape = sizes_of(place.type.axes);
   std::set<std::vector<int64_t>> read;  // Origins of blocks.
@@ -79,9 +79,13 @@ void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<s
     part.copy_to_host(packed, offset);
     to.unpack(packed.data(), bytes.data());
   });
-  if (bytes_read != place.type.bytes())
+  return bytes_read;
+}
+
+void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes) {
+  if (const int64_t held = read_held(place, parts, bytes); held != place.type.bytes())
     fail("{} is {}, of which this process holds {} of {} bytes; reshard it to be replicated",
-         place.name, place.type.text_sized(), bytes_read, place.type.bytes());
+         place.name, place.type.text_sized(), held, place.type.bytes());
 }
 
 void write_rows(const ShardedPlace& place, const DeviceParts& parts,

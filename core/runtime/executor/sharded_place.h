@@ -36,6 +36,8 @@ int64_t local_begin(const ShardedPlace& place, const ShardBlock& block);
 // Writes a whole array: each device takes its blocks.
 void write_whole(const ShardedPlace& place, const DeviceParts& parts,
                  std::span<const std::byte> bytes);
+// Reads what these devices hold of an array to its places in the whole; returns how many bytes.
+int64_t read_held(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes);
 // Reads the whole array; an Error if these devices do not hold all of it.
 void read_whole(const ShardedPlace& place, const DeviceParts& parts, std::span<std::byte> bytes);
 // Writes the rows that types give to these devices together (rows_of): each takes its blocks.

@@ -6,8 +6,6 @@
 #include <functional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/devices/contraction.h"
 #include "core/ops/einsum.h"
 #include "tasks/planner/prices/roofline.h"

@@ -54,8 +54,7 @@ class Operands {
     stream_.reset();
     device_.release(memory_, bytes_);
   }
-  Operands(const Operands&) = delete;
-  Operands& operator=(const Operands&) = delete;
+  Operands& operator=(Operands&&) = delete;  // Neither copied nor moved.
 
   void launch(int64_t turn) {
     const size_t sets = addresses_.size() / std::max<size_t>(1, in_set_);

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
-#include "core/runtime/executor/launch_type.h"
+#include "core/runtime/executor/launch_trace.h"
 
 namespace tessera {
 namespace {

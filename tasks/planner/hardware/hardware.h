@@ -111,7 +111,7 @@ struct ProductTiles {
   FIELDS(About(start, hardware_ranges::kStart))
 };
 
-// Whose attention kernels a plan prices (tasks/planner/prices/attention_price.h): Tessera's own by
+// Whose attention kernels a plan prices (tasks/planner/prices/attention_price.cc): Tessera's own by
 // what they do, those of cuDNN as a run uses them, or the fastest that are published.
 enum class AttentionKernels { kOwn, kCudnn, kPublished };
 // The attention kernels of a run on a GPU.
@@ -179,7 +179,7 @@ struct HardwareFile {
   std::optional<AttentionHardware> attention;  // Unset: published rates.
   std::map<std::string, KernelRate> kernels;   // By the op's name.
   std::optional<SharedProcessor> processor;
-  // Seconds of a launch of a type (core/runtime/executor/launch_type.h), with the gap before the
+  // Seconds of a launch of a type (core/runtime/executor/launch_trace.h), with the gap before the
   // next, in a traced run: medians. Pax calls this profile-guided latency estimation.
   std::map<std::string, double> launches;
   FIELDS(title, kind, About(launch_overhead, hardware_ranges::kSeconds),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/prices/attention_price.h"
-
+// The time of attention on a GPU: by our own kernels, whose launches are priced by what they do
+// (attention_work.h), by cuDNN's, or at the published rates of the fastest kernels. Which one a run
+// would use is in the hardware file. docs/planner.md compares the prices with measurements.
 #include <algorithm>
 #include <cmath>
 
 #include "core/ops/attention.h"
 #include "tasks/planner/prices/attention_work.h"
-#include "tasks/planner/prices/launch_cost.h"
 #include "tasks/planner/prices/product_price.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/prices/collective_price.h"
-
+// The time of a collective on the links of a hardware file: its bytes, and the hops of a ring or a
+// tree.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "core/graph/op.h"
 #include "core/ops/reshard.h"
 #include "core/ops/send.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,7 @@
 #include "core/compile/cost.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
-#include "core/runtime/executor/launch_type.h"
-#include "tasks/planner/prices/collective_price.h"
+#include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <vector>
 
-#include "tasks/planner/prices/launch_cost.h"
-
 namespace tessera {
 namespace {
 

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Sizes and counts enter prices as floating point numbers.
+inline double to_double(int64_t number) { return static_cast<double>(number); }
+
 // The size of a matrix product, batches × (m×k · k×n).
 struct ProductSize {
   int64_t m = 0, n = 0, k = 0, batches = 1;

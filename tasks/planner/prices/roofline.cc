@@ -19,8 +19,6 @@
 #include "core/ops/pipeline.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
-#include "tasks/planner/prices/attention_price.h"
-#include "tasks/planner/prices/collective_price.h"
 
 namespace tessera {
 namespace {

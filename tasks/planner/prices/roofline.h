@@ -6,13 +6,31 @@
 // program.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
-#include "tasks/planner/prices/launch_cost.h"
 #include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
+
+// What a launch waits for most.
+enum class Limit { kProducts, kArithmetic, kMemory, kLinks, kLaunch };
+
+// What a launch costs.
+struct LaunchCost {
+  double seconds = 0.0;      // With the gap before the next launch.
+  double copies = 0.0;       // The part of it that copies operands or results of a product.
+  double flops = 0.0;        // Executed; for contractions those of their matrix products.
+  double bytes = 0.0;        // Moved in memory; for collectives, sent.
+  double determinism = 0.0;  // The part of it that task.train.deterministic=false saves.
+  Limit limit = Limit::kMemory;
+  std::string_view kernels;  // For attention, whose kernels were priced: "own"; else empty.
+};
 
 // Prices a node of a lowered graph that is neither a loop nor a view.
 LaunchCost launch_cost(const Graph& graph, const Node& node, const Mesh& mesh,
@@ -24,5 +42,22 @@ double product_peak(const Graph& graph, const Node& node, const Hardware& hardwa
 
 // Operations of a launch, as KernelRate counts them.
 double kernel_operations(const Graph& graph, const Node& node);
+
+struct AttentionPrice {
+  AttentionKernels kernels = AttentionKernels::kPublished;
+  double seconds = 0.0;
+  double determinism = 0.0;  // The part of it that task.train.deterministic=false saves.
+};
+// Prices a node of `flops` FLOPs, without its bytes and the overhead of one launch.
+AttentionPrice attention_price(const Graph& graph, const Node& node, double flops,
+                               const Hardware& hardware);
+
+// Prices a collective of a lowered graph that is alone on its links.
+LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mesh,
+                           const Hardware& hardware);
+
+// Whether one of the mesh axes spans slices, and whether a collective uses the links between them.
+bool span_slices(const std::vector<std::string>& mesh_axes, const Mesh& mesh);
+bool crosses_slices(const Node& collective, const Mesh& mesh);
 
 }  // namespace tessera

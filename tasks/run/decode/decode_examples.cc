@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/message.h"
 #include "core/base/printable.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -60,6 +62,29 @@ class ExampleReader {
   ExampleReader(const DecodeHParams& p, const PromptText& text) : p_(p), text_(text) {}
 
   bool full() const { return std::ssize(set_.examples) == p_.num_examples; }
+  // Numbers the new examples of all processes, in their order, and drops those beyond num_examples.
+  // Returns whether to go on: a process had a batch, and more examples are needed.
+  bool agree(ProcessGroup& processes, bool had_batch) {
+    const std::vector<std::string> texts = processes.all_gather(
+        pack(had_batch, std::ssize(set_.examples) - num_numbered_, too_short_), "examples to read");
+    bool goes_on = false;
+    set_.too_short = 0;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      bool had = false;
+      int64_t added = 0, too_short = 0;
+      unpack(texts[rank], had, added, too_short);
+      if (std::cmp_equal(rank, processes.rank()))
+        for (int64_t i = 0; i < added; ++i)
+          set_.examples[static_cast<size_t>(num_numbered_ + i)].number = set_.total + i;
+      set_.total += added;
+      set_.too_short += too_short;
+      goes_on = goes_on || had;
+    }
+    if (p_.num_examples >= 0) set_.total = std::min(set_.total, p_.num_examples);
+    std::erase_if(set_.examples, [&](const auto& each) { return each.number >= set_.total; });
+    num_numbered_ = std::ssize(set_.examples);
+    return goes_on && set_.total != p_.num_examples;
+  }
   void read(const Batch& batch) {
     const int64_t rows = batch.at("ids").shape.at(0);
     const bool has_encoder = batch.contains("encoder_ids");
@@ -74,7 +99,7 @@ class ExampleReader {
       while (end < row.ids.size() && row.segments[end] == row.segments[begin]) ++end;
       if (row.segments[begin] == 0) continue;  // Padding.
       std::optional<DecodedExample> example = cut(row, begin, end, p_);
-      example ? add(std::move(*example)) : void(++set_.too_short);
+      example ? add(std::move(*example)) : void(++too_short_);
     }
   }
 
@@ -97,7 +122,6 @@ class ExampleReader {
   }
 
   void add(DecodedExample example) {
-    example.number = std::ssize(set_.examples);
     example.prompt = text_.text(example.prompt_ids);
     example.reference = text_.continuation(example.prompt_ids, example.reference_ids);
     set_.examples.push_back(std::move(example));
@@ -106,6 +130,8 @@ class ExampleReader {
   const DecodeHParams& p_;
   const PromptText& text_;
   ExampleSet set_;
+  int64_t num_numbered_ = 0;  // Examples that have their number.
+  int64_t too_short_ = 0;     // In this process.
 };
 
 // In the order of Finish.
@@ -131,7 +157,18 @@ int64_t longest_prompt(const std::vector<DecodedExample>& examples) {
   return longest;
 }
 
-ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text) {
+Infeed DecodeShare::infeed(const BaseInput& input, const std::filesystem::path& directory) const {
+  Infeed infeed{.run_directory = directory};
+  if (const RowRange rows = range(input.global_batch_size()); rows.size() > 0) infeed.rows = {rows};
+  return infeed;
+}
+
+void keep_range(RowRange range, std::vector<DecodedExample>* examples) {
+  *examples = {examples->begin() + range.begin, examples->begin() + range.end};
+}
+
+ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text,
+                         DecodeShare share, ProcessGroup& processes) {
   const Batch specification = input.specification();
   for (const char* name : {"ids", "labels", "segment_ids", "weights"})
     if (!specification.contains(name))
@@ -144,21 +181,51 @@ ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptT
   const LookupBound vocabulary{input.vocab_size(), "the input's vocabulary"};
   const LookupBounds bounds = {{"ids", vocabulary}, {"labels", vocabulary}};
   input.reset();
-  for (int64_t taken = 0; !reader.full(); ++taken) {
-    if (p.num_examples < 0) check_that_it_ends(input, taken);
-    const std::optional<Batch> batch = input.get_next();
-    if (!batch) break;
+  const bool reads = share.range(input.global_batch_size()).size() > 0;
+  std::optional<Batch> batch;
+  int64_t taken = 0;
+  do {
+    if (p.num_examples < 0) check_that_it_ends(input, taken++);
+    batch = reads ? input.get_next() : std::nullopt;
+    if (!batch) continue;
     check_batch(*batch, bounds, fmt::format("input '{}'", input.name()));
     reader.read(*batch);
-  }
+  } while (reader.agree(processes, batch.has_value()));
   input.reset();
   ExampleSet set = reader.take();
-  if (set.examples.empty())
+  if (set.total == 0)
     fail(
         "it has no document to decode: {} are too short for a prompt of {} tokens followed by a "
         "reference (task.decode.prompt_length)",
         set.too_short, p.prompt_length);
   return set;
+}
+
+void gather_examples(std::vector<DecodedExample>* examples, ProcessGroup& processes) {
+  if (processes.size() == 1) return;
+  MessageWriter own;
+  for (const DecodedExample& example : *examples) {
+    own.add(pack(example.number, example.prompt_ids, example.prompt, example.reference_ids,
+                 example.reference, example.samples.size()));
+    for (const DecodedSample& sample : example.samples)
+      own.add(pack(sample.ids, sample.text, sample.log_probability, sample.score, sample.finish));
+  }
+  examples->clear();
+  std::string part;
+  for (const std::string& text : processes.gather(own.text(), "decoded examples"))
+    for (MessageReader message(text); !message.at_end();) {
+      DecodedExample& example = examples->emplace_back();
+      size_t samples = 0;
+      message.take(part);
+      unpack(part, example.number, example.prompt_ids, example.prompt, example.reference_ids,
+             example.reference, samples);
+      example.samples.resize(samples);
+      for (DecodedSample& sample : example.samples) {
+        message.take(part);
+        unpack(part, sample.ids, sample.text, sample.log_probability, sample.score, sample.finish);
+      }
+    }
+  std::ranges::stable_sort(*examples, {}, &DecodedExample::number);
 }
 
 std::string sample_view(const DecodedExample& example, SampleIds shown) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/run/decode/decoder.h"
 #include "tasks/task/hparams.h"
@@ -28,14 +29,36 @@ struct DecodedExample {
 // The number of tokens of the longest prompt; 0 without examples.
 int64_t longest_prompt(const std::vector<DecodedExample>& examples);
 
+// The part of the examples that a process reads and decodes.
+struct DecodeShare {
+  int64_t index = 0;  // Below `count`; -1: none.
+  int64_t count = 1;
+
+  // Its part of `number` rows of a batch, or of examples; may be empty.
+  RowRange range(int64_t number) const {
+    return index < 0 ? RowRange() : RowRange{number * index / count, number * (index + 1) / count};
+  }
+  Infeed infeed(const BaseInput& input, const std::filesystem::path& directory) const;
+};
+
+// Keeps the examples of a range.
+void keep_range(RowRange range, std::vector<DecodedExample>* examples);
+
 struct ExampleSet {
-  std::vector<DecodedExample> examples;  // Samples are still empty.
+  std::vector<DecodedExample> examples;  // This process's. Samples are still empty.
+  int64_t total = 0;                     // The examples of all processes.
   int64_t too_short = 0;                 // Documents with an empty prompt or reference.
 };
 
-// Reads up to p.num_examples examples from an input positioned at its beginning. Error if the input
-// repeats without end or has no example.
-ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text);
+// Reads up to p.num_examples examples from an input attached with the share's infeed, of which each
+// process takes those in its rows. Error if the input repeats without end or has no example. A
+// collective call.
+ExampleSet read_examples(BaseInput& input, const DecodeHParams& p, const PromptText& text,
+                         DecodeShare share, ProcessGroup& processes);
+
+// A collective call: moves the examples of all processes to process 0, in the order of their
+// numbers.
+void gather_examples(std::vector<DecodedExample>* examples, ProcessGroup& processes);
 
 enum class SampleIds { kHidden, kShown };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of a task that decode: prefill (prompts in chunks), step (one token per row) and
 // reorder (permutes rows for beam search). They share the KV cache. The prompts of a model with an
-// encoder are read by that. In a run of several processes
-// process 0 decides what to run and the others follow.
+// encoder are read by that. All processes run the same programs. Each decides for rows that its
+// devices hold, and decodes a share of the prompts there; process 0 gets the results.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +22,7 @@ namespace tessera {
 
 struct DecodeSizes {
   int64_t rows = 1;
+  int64_t rows_per_prompt = 1;
   int64_t cache_length = 1;
   int64_t prefill_chunk = 64;  // With an encoder: the tokens that it reads.
   std::string cache;           // Its name; needed if the session has several.
@@ -29,7 +30,12 @@ struct DecodeSizes {
   bool keep_cast_weights = true;
 };
 
-// Rows for up to `prompts` prompts at once: at most p.batch, a multiple of what the mesh needs.
+// The part of the examples that this process decodes. Of the processes that hold the same rows it
+// is the first that decodes.
+DecodeShare decode_share(const ModelSession& session);
+
+// Rows for up to `prompts` prompts at once: p.batch, but a whole number of prompts for each part of
+// the batch, one or more.
 int64_t decode_rows(const ModelSession& session, const DecodeHParams& p, int64_t prompts);
 
 // The window of a decoder that looks back as far as in training on this input; 0: an encoder reads
@@ -40,32 +46,38 @@ class DecodeProgram final : public BaseDecodeProgram {
  public:
   // Adds the programs to the session's executor, before it allocates. Error if the model cannot
   // decode incrementally.
-  DecodeProgram(ModelSession& session, const DecodeSizes& sizes, DecodeStrategy strategy);
+  DecodeProgram(ModelSession& session, const DecodeSizes& sizes);
 
-  int64_t rows() const override { return sizes_.rows; }
+  int64_t rows() const override { return std::ssize(own_rows()); }
   int64_t cache_length() const override { return sizes_.cache_length; }
   int64_t vocab_size() const override { return vocab_size_; }
   int64_t prefill_chunk() const override { return sizes_.prefill_chunk; }
   std::span<const float> prefill(std::span<const RowTokens> rows) override;
   std::span<const float> step(std::span<const RowTokens> rows) override;
   void reorder(std::span<const int32_t> parents) override;
+  Pass agreed(Pass wanted) override;
 
-  // A collective call: process 0 does `work`, the others run the same programs. Weights must not
-  // change meanwhile.
-  void lead_or_follow(const std::function<void()>& work);
+  // A collective call, needed when weights have changed.
+  void cast_weights();
 
  private:
-  struct Command;
+  // Values for all rows, of which other processes' may be missing, by the input's name.
+  using RowInputs = std::map<std::string_view, std::vector<int32_t>>;
   std::span<const float> encode(std::span<const RowTokens> rows);
-  std::span<const float> run_tokens(int program, int64_t seq, std::span<const RowTokens> rows);
-  std::span<const float> run_tokens(Command command, int64_t seq, std::span<const RowTokens> rows);
-  void send(const Command& command);
-  void obey(const Command& command);
-  void write(int program, std::string_view name, std::span<const int32_t> values, int64_t width);
+  std::span<const float> run_tokens(int program, int64_t seq, std::span<const RowTokens> rows,
+                                    RowInputs inputs = {});
+  void run(int program, RowInputs inputs);
+  void exchange(RowInputs* inputs);
+  void write(int program, std::string_view name, std::span<const int32_t> values);
+  const std::vector<int64_t>& own_rows() const {
+    return rows_of_process_[static_cast<size_t>(processes_.rank())];
+  }
 
   Executor& executor_;
   ProcessGroup& processes_;
   DecodeSizes sizes_;
+  bool is_shared_ = false;  // Whether any process holds rows that another one decides for.
+  std::vector<std::vector<int64_t>> rows_of_process_;  // The rows that each decides for.
   // With an encoder: the decoder's first token, and for each row by how many tokens the
   // prompt, which the decoder does not read, was longer than that.
   std::optional<int32_t> start_id_;
@@ -82,23 +94,25 @@ class DecodeProgram final : public BaseDecodeProgram {
 class Decoding {
  public:
   // Adds programs for up to `prompts` prompts at once of up to `longest_prompt` tokens. Several in
-  // one session need caches of different names. `keep_cast_weights` is faster but needs memory for
+  // one session need caches of different names. The prompts are those of all processes.
+  // `keep_cast_weights` is faster but needs memory for
   // copies of the weights. All processes pass the same arguments.
   Decoding(ModelSession& session, const DecodeHParams& p, int64_t prompts, int64_t longest_prompt,
            const std::string& cache = "", bool keep_cast_weights = true);
 
-  // Call it after the executor allocated. Only process 0 needs `text`, which outlives this.
+  // Call it after the executor allocated. `text` outlives this.
   void begin(const PromptText* text);
   int64_t vocab_size() const { return program_.vocab_size(); }  // The model's.
-  // A collective call: continues the examples' prompts and sets their samples. Only those of
-  // process 0 are used. Returns the signal at which it ended early, with samples missing, or 0.
+  // A collective call: continues the prompts of each process's examples and sets their samples.
+  // Then process 0 has the examples of all processes, by number, and the others none. Returns the
+  // signal at which it ended early, with samples missing, or 0.
   int decode(std::vector<DecodedExample>* examples, const StopSignal* stop = nullptr);
 
  private:
   DecodeHParams p_;
   ProcessGroup& processes_;
   DecodeProgram program_;
-  std::optional<Decoder> decoder_;  // In process 0.
+  std::optional<Decoder> decoder_;
 };
 
 }  // namespace tessera

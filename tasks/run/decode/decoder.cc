@@ -25,6 +25,10 @@ int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt) {
   return p.window > 0 ? std::min(p.window, all) : all;
 }
 
+size_t runs_per_prompt(const DecodeHParams& p) {
+  return static_cast<size_t>(p.strategy == DecodeStrategy::kBeam ? 1 : p.num_samples);
+}
+
 Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const PromptText& text)
     : program_(program),
       p_(p),
@@ -36,10 +40,11 @@ Decoder::Decoder(BaseDecodeProgram& program, const DecodeHParams& p, const Promp
       window_(p.window > 0 ? std::min(p.window, program.cache_length()) : 0),
       slots_(static_cast<size_t>(program.rows() / slot_rows_)),
       rows_(static_cast<size_t>(program.rows())) {
-  CHECK(!slots_.empty(), "a prompt takes {} rows, more than {}", slot_rows_, program.rows());
+  CHECK(program.rows() == 0 || !slots_.empty(), "a prompt takes {} rows, more than {}", slot_rows_,
+        program.rows());
 }
 
-std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, size_t number) const {
+std::vector<int32_t> Decoder::fitted(const std::vector<int32_t>& prompt, int64_t number) const {
   CHECK(!prompt.empty());
   const auto size = static_cast<int64_t>(prompt.size());
   const int64_t room = forgets() ? window_ : program_.cache_length() - p_.max_decode_steps + 1;
@@ -77,52 +82,49 @@ bool Decoder::worth_filling(size_t waiting) const {
   return waiting > 0 && free >= std::min(enough, waiting);
 }
 
-std::vector<std::vector<DecodedSample>> Decoder::decode(
-    const std::vector<std::vector<int32_t>>& prompts, const StopSignal* stop) {
-  const int64_t runs = p_.strategy == DecodeStrategy::kBeam ? 1 : p_.num_samples;
-  std::vector<std::vector<int32_t>> fitting;
-  for (size_t i = 0; i < prompts.size(); ++i) fitting.push_back(fitted(prompts[i], i));
-  std::vector<std::vector<DecodedSample>> results(prompts.size());
-  for (auto& samples : results) samples.resize(static_cast<size_t>(p_.num_samples));
+bool Decoder::is_full(const Slot& slot) const {
+  return forgets() && slot.generation && slot.position >= window_;
+}
 
-  const size_t total = prompts.size() * static_cast<size_t>(runs);
-  size_t begun = 0, done = 0;
-  const auto collect_done = [&] {
-    for (Slot& slot : slots_) {
-      if (!slot.generation || !slot.generation->done()) continue;
-      std::vector<DecodedSample> samples = collect(slot);
-      auto& place = results[slot.prompt];
-      if (p_.strategy == DecodeStrategy::kBeam) {
-        place = std::move(samples);
-      } else {
-        place[static_cast<size_t>(slot.sample)] = std::move(samples.front());
-      }
-      ++done;
-    }
+Pass Decoder::wanted(size_t waiting) const {
+  const auto any = [&](auto is) { return std::ranges::any_of(slots_, is); };
+  if (worth_filling(waiting) || any([&](const Slot& slot) { return is_full(slot); }))
+    return Pass::kRead;
+  const bool busy = any([](const Slot& slot) { return slot.generation != nullptr; });
+  return busy ? Pass::kStep : Pass::kEnd;
+}
+
+Decoder::Samples Decoder::decode(const std::vector<std::vector<int32_t>>& prompts,
+                                 const StopSignal* stop, std::span<const int64_t> numbers) {
+  const size_t runs = runs_per_prompt(p_);
+  std::vector<std::vector<int32_t>> fitting;
+  for (size_t i = 0; i < prompts.size(); ++i)
+    fitting.push_back(fitted(prompts[i], numbers.empty() ? static_cast<int64_t>(i) : numbers[i]));
+  Samples samples(prompts.size(), std::vector<DecodedSample>(runs));
+
+  const size_t total = prompts.size() * runs;
+  size_t begun = 0;
+  const auto fill = [&](Slot& slot) {
+    if (slot.generation || begun == total) return;
+    slot = {.prompt = begun / runs, .sample = begun % runs, .reads = true};
+    slot.generation = start(fitting[slot.prompt], static_cast<int64_t>(slot.sample));
+    slot.tokens = slot.generation->prompt();
+    ++begun;
   };
-  while (done < total) {
-    if (stop != nullptr && stop->requested() != 0) {
-      for (Slot& slot : slots_) slot = {};
-      break;
-    }
-    if (worth_filling(total - begun)) {
-      for (Slot& slot : slots_) {
-        if (slot.generation || begun == total) continue;
-        slot.prompt = begun / static_cast<size_t>(runs);
-        slot.sample = static_cast<int64_t>(begun % static_cast<size_t>(runs));
-        slot.generation = start(fitting[slot.prompt], slot.sample);
-        slot.position = 0;
-        slot.tokens = slot.generation->prompt();
-        slot.reads = true;
-        ++begun;
-      }
+  for (;;) {
+    const bool stops = stop != nullptr && stop->requested() != 0;
+    const Pass pass = program_.agreed(stops ? Pass::kStop : wanted(total - begun));
+    if (pass == Pass::kStop) std::ranges::for_each(slots_, [](Slot& slot) { slot = {}; });
+    if (pass == Pass::kStop || pass == Pass::kEnd) return samples;
+    if (pass == Pass::kRead) {
+      std::ranges::for_each(slots_, fill);
+      forget_older_halves();
       read_tokens();
     } else {
       step();
     }
-    collect_done();
+    collect(&samples);
   }
-  return results;
 }
 
 std::span<RowTokens> Decoder::rows_of(const Slot& slot) {
@@ -154,7 +156,7 @@ void Decoder::read_tokens() {
         row.ids =
             tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(chunk, left)));
     }
-    if (!reads) return;
+    if (program_.agreed(reads ? Pass::kRead : Pass::kEnd) == Pass::kEnd) return;
     const std::span<const float> logits = program_.prefill(rows_);
     for (Slot& slot : slots_) {
       if (!slot.reads) continue;
@@ -165,26 +167,20 @@ void Decoder::read_tokens() {
   }
 }
 
-// Full rows drop the older half of their tokens and read the rest again from position 0. Returns
-// whether any row did.
-bool Decoder::forget_older_halves() {
-  if (!forgets()) return false;
-  bool any = false;
+// Full rows drop the older half of their tokens and read the rest again from position 0.
+void Decoder::forget_older_halves() {
   for (Slot& slot : slots_) {
-    if (!slot.generation || slot.position < window_) continue;
+    if (!is_full(slot)) continue;
     slot.tokens.push_back(slot.generation->next_ids().front());
     const int64_t kept = std::max<int64_t>(1, window_ / 2);
     slot.tokens.erase(slot.tokens.begin(), slot.tokens.end() - kept);
     slot.position = 0;
     slot.reads = true;
-    any = true;
   }
-  return any;
 }
 
 void Decoder::step() {
-  if (forget_older_halves()) return read_tokens();
-  reorder();
+  if (slot_rows_ > 1) reorder();
   idle_all();
   for (const Slot& slot : slots_) {
     if (!slot.generation) continue;
@@ -215,7 +211,8 @@ void Decoder::reorder() {
       moves = moves || wanted[i] != static_cast<int32_t>(i);
     }
   }
-  if (moves) program_.reorder(parents);
+  if (program_.agreed(moves ? Pass::kReorder : Pass::kEnd) == Pass::kReorder)
+    program_.reorder(parents);
 }
 
 void Decoder::advance(Slot& slot, std::span<const float> logits) {
@@ -227,14 +224,20 @@ void Decoder::advance(Slot& slot, std::span<const float> logits) {
   slot.generation->advance(of_rows);
 }
 
-std::vector<DecodedSample> Decoder::collect(Slot& slot) {
-  std::vector<DecodedSample> samples;
-  for (Continuation& each : slot.generation->take()) {
-    const std::string text = stop_.shown(slot.generation->prompt(), each.ids, each.finish);
-    samples.push_back({std::move(each.ids), text, each.log_probability, each.score, each.finish});
+// Takes what finished slots made.
+void Decoder::collect(Samples* samples) {
+  for (Slot& slot : slots_) {
+    if (!slot.generation || !slot.generation->done()) continue;
+    std::vector<DecodedSample>& of_prompt = (*samples)[slot.prompt];
+    size_t place = slot.sample;
+    for (Continuation& each : slot.generation->take()) {
+      of_prompt.resize(std::max(of_prompt.size(), place + 1));
+      const std::string text = stop_.shown(slot.generation->prompt(), each.ids, each.finish);
+      of_prompt[place++] = {std::move(each.ids), text, each.log_probability, each.score,
+                            each.finish};
+    }
+    slot.generation.reset();
   }
-  slot.generation.reset();
-  return samples;
 }
 
 }  // namespace tessera

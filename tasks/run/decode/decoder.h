@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Continues many prompts at once: rows of a finished prompt are given to the next one. The result
-// is a pure function of (seed, prompt, sample index), independent of what else is in the batch.
+// is a pure function of (seed, prompt, sample index), independent of what else is in the batch, and
+// of which process decodes it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,13 @@ struct RowTokens {
   std::span<const int32_t> ids;
 };
 
-// The model as seen by decoding: the logits after each row's latest token, computed incrementally.
-// A row's keys, values and logits depend bitwise only on its own tokens.
+// What all processes of a run do next, together. If they need different passes, the last of these
+// goes first.
+enum class Pass { kEnd, kStep, kReorder, kRead, kStop };
+
+// The model as seen by decoding, for the rows that this process decides for: the logits after each
+// row's latest token, computed incrementally. A row's keys, values and logits depend bitwise only
+// on its own tokens.
 class BaseDecodeProgram {
  public:
   virtual ~BaseDecodeProgram() = default;
@@ -38,8 +44,10 @@ class BaseDecodeProgram {
   // begin at multiples of it; `step` takes one token per row.
   virtual std::span<const float> prefill(std::span<const RowTokens> rows) = 0;
   virtual std::span<const float> step(std::span<const RowTokens> rows) = 0;
-  // Row r continues from the cache of row parents[r].
+  // Row r continues from the cache of row parents[r], of the same prompt.
   virtual void reorder(std::span<const int32_t> parents) = 0;
+  // A collective call: the pass that this process and the others make next.
+  virtual Pass agreed(Pass wanted) { return wanted; }
 };
 
 // One continuation of a prompt, ready to show.
@@ -58,32 +66,36 @@ class Decoder {
 
   // The samples of each prompt, in order. A prompt that is too long for the cache is an Error or
   // loses its beginning (DecodeHParams::long_prompts). A stop signal ends it early: samples are
-  // then missing.
-  std::vector<std::vector<DecodedSample>> decode(const std::vector<std::vector<int32_t>>& prompts,
-                                                 const StopSignal* stop = nullptr);
+  // then missing. `numbers` name the prompts in errors, from 0; empty: their order. A collective
+  // call: each process decodes its own prompts, maybe none.
+  using Samples = std::vector<std::vector<DecodedSample>>;
+  Samples decode(const std::vector<std::vector<int32_t>>& prompts, const StopSignal* stop = nullptr,
+                 std::span<const int64_t> numbers = {});
 
  private:
   // The rows of one prompt: rows_per_prompt consecutive rows.
   struct Slot {
     std::unique_ptr<BaseGeneration> generation;  // Null: free.
     size_t prompt = 0;
-    int64_t sample = 0;
+    size_t sample = 0;
     int64_t position = 0;         // Tokens in the cache of its rows.
     std::vector<int32_t> tokens;  // These, and those still to be read.
     bool reads = false;           // Whether `tokens` from `position` on are being read.
   };
-  std::vector<int32_t> fitted(const std::vector<int32_t>& prompt, size_t number) const;
+  std::vector<int32_t> fitted(const std::vector<int32_t>& prompt, int64_t number) const;
   std::unique_ptr<BaseGeneration> start(std::vector<int32_t> prompt, int64_t sample);
   bool worth_filling(size_t waiting) const;
+  Pass wanted(size_t waiting) const;
   void read_tokens();
   bool forgets() const { return window_ > 0; }
-  bool forget_older_halves();
+  bool is_full(const Slot& slot) const;
+  void forget_older_halves();
   void step();
   void reorder();
   void advance(Slot& slot, std::span<const float> logits);
   std::span<RowTokens> rows_of(const Slot& slot);
   void idle_all();
-  std::vector<DecodedSample> collect(Slot& slot);
+  void collect(Samples* samples);
 
   BaseDecodeProgram& program_;
   DecodeHParams p_;
@@ -95,6 +107,9 @@ class Decoder {
   std::vector<Slot> slots_;
   std::vector<RowTokens> rows_;
 };
+
+// How often a prompt is decoded: beams of one run give all samples.
+size_t runs_per_prompt(const DecodeHParams& p);
 
 // Tokens of a row's cache that prompts of up to `longest_prompt` tokens need.
 int64_t cache_needed(const DecodeHParams& p, int64_t longest_prompt);

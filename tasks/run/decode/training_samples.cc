@@ -41,20 +41,23 @@ TrainingSamples::TrainingSamples(ModelSession& session, const BaseInput& input)
   decoding_ = std::make_unique<Decoding>(session, decode_hparams(p, prompts, input), prompts,
                                          longest_prompt(examples_), "samples",
                                          /*keep_cast_weights=*/false);
+  keep_range(decode_share(session).range(prompts), &examples_);
 }
 
-const std::vector<DecodedExample>& TrainingSamples::take() {
-  decoding_->decode(&examples_);
-  return examples_;
+std::vector<DecodedExample> TrainingSamples::take() {
+  std::vector<DecodedExample> examples = examples_;
+  decoding_->decode(&examples);
+  return examples;
 }
 
 int TrainingSamples::report(int64_t step, const StopSignal& stop, RunLog& log, Console& console) {
-  if (const int signal = decoding_->decode(&examples_, &stop); signal != 0) return signal;
-  if (examples_.front().samples.empty()) return 0;  // Not process 0.
+  std::vector<DecodedExample> examples = examples_;
+  if (const int signal = decoding_->decode(&examples, &stop); signal != 0) return signal;
+  if (examples.empty()) return 0;  // Not process 0.
   console.info(fmt::format("step {}: samples from the model", step));
   std::vector<std::string> lines;
   std::map<std::string, std::string> pages;
-  for (const DecodedExample& example : examples_) {
+  for (const DecodedExample& example : examples) {
     console.info(sample_view(example));
     pages[fmt::format("samples/prompt_{}", example.number + 1)] = sample_markdown(example);
     for (size_t i = 0; i < example.samples.size(); ++i)

@@ -20,14 +20,14 @@ class TrainingSamples {
   void begin() { decoding_->begin(&text_); }
 
   // Collective calls. Process 0 gets the prompts with their samples.
-  const std::vector<DecodedExample>& take();
+  std::vector<DecodedExample> take();
   // Prints them, after `step` steps, and writes them to the run's log. Returns the signal at which
   // it ended early, without samples, or 0.
   int report(int64_t step, const StopSignal& stop, RunLog& log, Console& console);
 
  private:
   PromptText text_;
-  std::vector<DecodedExample> examples_;
+  std::vector<DecodedExample> examples_;  // Those that this process decodes.
   std::unique_ptr<Decoding> decoding_;
 };
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run stores about itself: hparams.toml, the configuration with which it began, and its
-// tokenizer. Resuming with a different configuration is an error unless it is allowed.
+// tokenizer. Resuming with a different configuration is an error unless it is allowed. And the runs
+// at and near a path that a user gave.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/hparams/tree.h"
 #include "inputs/tokenizers/tokenizer.h"
@@ -45,5 +48,19 @@ std::string note_of_model_change(const std::string& trained, const ExperimentCon
 void write_run_tokenizer(const std::filesystem::path& run_directory, const Tokenizer& tokenizer);
 // Null if the run has not stored one. Error if the file is damaged.
 std::unique_ptr<Tokenizer> read_run_tokenizer(const std::filesystem::path& run_directory);
+
+// Whether the directory has hparams.toml or metrics.jsonl.
+bool is_run(const std::filesystem::path& directory);
+
+// Runs in this directory and, with more `levels`, in its folders, by name; at most `most`.
+std::vector<std::filesystem::path> runs_below(const std::filesystem::path& directory, size_t most,
+                                              int levels = 2);
+
+// The runs directly in a folder, such as that of a sweep, by name. The directory itself if it is a
+// run or has none.
+std::vector<std::filesystem::path> runs_of(const std::filesystem::path& directory);
+
+// "; did you mean 'char_lm'?" for a run beside `directory` whose name is near; or "".
+std::string did_you_mean_run(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -23,8 +23,7 @@ class RunLock {
   // a killed writer.
   explicit RunLock(const std::filesystem::path& run_directory);
   ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  RunLock& operator=(RunLock&&) = delete;  // Neither copied nor moved.
 
   // Whether the lock file in this directory is still the one that this process locked.
   bool is_in(const std::filesystem::path& run_directory) const;
@@ -59,8 +58,7 @@ class ScratchDirectory {
  public:
   ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
   ~ScratchDirectory();
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(ScratchDirectory&&) = delete;  // Neither copied nor moved.
 
   const std::filesystem::path& path() const { return path_; }
 

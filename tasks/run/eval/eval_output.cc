@@ -75,8 +75,7 @@ class LockedFile {
   explicit LockedFile(const std::filesystem::path& path)
       : path_(path), descriptor_(open_own_file(path)) {}
   ~LockedFile() { ::close(descriptor_); }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
+  LockedFile& operator=(LockedFile&&) = delete;  // Neither copied nor moved.
 
   // Without locks a line of another evaluator at the same moment may be cut.
   void lock() { lock_file(descriptor_, LockWait::kYes); }

@@ -105,35 +105,32 @@ Predictions::Predictions(ModelSession& session, const std::string& dataset,
     : p_(p), decode_(p.decode.value_or(session.task().decode())) {
   check(decode_, fmt::format("eval.datasets.{}.decode", dataset));
   ProcessGroup& processes = session.processes();
-  if (processes.is_first()) read(dataset, input_tpl, run_directory);
-  const int64_t count = processes.all_reduce_max(std::ssize(examples_), "what to decode");
-  const int64_t longest = processes.all_reduce_max(longest_prompt(examples_), "what to decode");
-  decoding_.emplace(session, decode_, count, longest, "eval/" + dataset);
-}
-
-void Predictions::read(const std::string& dataset, const Template<BaseInput>& input_tpl,
-                       const std::filesystem::path& run_directory) {
   const ErrorContext where("eval_inputs." + dataset);
   input_ = make_input(input_tpl);
-  input_->attach({.infeed_host_index = 0, .num_infeed_hosts = 1, .run_directory = run_directory});
+  const DecodeShare share = decode_share(session);
+  input_->attach(share.infeed(*input_, run_directory));
   if (input_->repeats() && decode_.num_examples < 0)
     fail(
         "predict_metrics read the whole set, but its input repeats without end; set "
         "eval.datasets.{}.decode.num_examples",
         dataset);
   text_.emplace(input_->tokenizer(), input_->vocab_size(), input_->documents_begin_with_start_id());
-  examples_ = read_examples(*input_, decode_, *text_).examples;
+  ExampleSet set = read_examples(*input_, decode_, *text_, share, processes);
+  examples_ = std::move(set.examples);
+  const int64_t longest = processes.all_reduce_max(longest_prompt(examples_), "what to decode");
+  decoding_.emplace(session, decode_, set.total, longest, "eval/" + dataset);
 }
 
-void Predictions::begin() { decoding_->begin(text_ ? &*text_ : nullptr); }
+void Predictions::begin() { decoding_->begin(&*text_); }
 
 int Predictions::run(ProcessGroup& processes, const StopSignal* stop,
                      std::map<std::string, double>* metrics) {
-  if (const int signal = decoding_->decode(&examples_, stop); signal != 0) return signal;
+  std::vector<DecodedExample> examples = examples_;
+  if (const int signal = decoding_->decode(&examples, stop); signal != 0) return signal;
   std::map<std::string, double> values;
   if (processes.is_first()) {
     UserMetrics<PredictMetric> own = make_predict_metrics(p_);
-    for (const DecodedExample& example : examples_) own.add(example);
+    for (const DecodedExample& example : examples) own.add(example);
     values = own.values();
   }
   unpack(processes.broadcast(pack(values), "metrics of generated text"), values);

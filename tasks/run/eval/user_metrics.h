@@ -98,8 +98,8 @@ Batch gather_rows(const Batch& local, const std::vector<RowRange>& ranges, int64
 // One row of a batch: its arrays without the axis "batch".
 Batch row_of_batch(const Batch& batch, int64_t row);
 
-// Generates text for the examples of an eval dataset and applies the predict metrics. Process 0
-// reads the dataset and has the text; all processes compute.
+// Generates text for the examples of an eval dataset, in shards, and applies the predict metrics in
+// process 0.
 class Predictions {
  public:
   // Adds programs to the session, with a cache of their own, before it allocates; then call
@@ -114,14 +114,11 @@ class Predictions {
   int run(ProcessGroup& processes, const StopSignal* stop, std::map<std::string, double>* metrics);
 
  private:
-  void read(const std::string& dataset, const Template<BaseInput>& input_tpl,
-            const std::filesystem::path& run_directory);
-
   EvalHParams p_;
   DecodeHParams decode_;
-  std::unique_ptr<BaseInput> input_;  // In process 0, as the next two.
+  std::unique_ptr<BaseInput> input_;
   std::optional<PromptText> text_;
-  std::vector<DecodedExample> examples_;
+  std::vector<DecodedExample> examples_;  // Those that this process decodes.
   std::optional<Decoding> decoding_;
 };
 

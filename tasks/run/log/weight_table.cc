@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/number_text.h"
 #include "core/hparams/fold_layers.h"
 
 namespace tessera {

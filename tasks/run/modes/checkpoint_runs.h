@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The modes that read checkpoints of a run: eval, decode and score. They read its directory without
-// a lock.
+// The modes that read checkpoints of a run: eval, decode, score and merge. They read its directory
+// without a lock.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -40,5 +41,16 @@ struct ScoringOptions {
   bool with_log_probs = false;  // Also those of each token.
 };
 std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoringOptions& options);
+
+// --mode=merge: a new run whose step 0 has the average of the weights of several checkpoints.
+struct MergeOptions {
+  std::filesystem::path from;  // The other run's directory.
+  std::vector<int64_t> steps;  // Which checkpoints; empty: the newest `last`.
+  int64_t last = 0;
+  std::vector<double> weights;  // A share for each step, in any unit; empty: equal.
+};
+
+// Error unless there are two checkpoints or more, and weights of this number with a positive sum.
+std::unique_ptr<BaseRun> merge_run(const RunContext& context, const MergeOptions& options);
 
 }  // namespace tessera

@@ -27,10 +27,11 @@ class DecodeRun final : public RunOverCheckpoints {
   }
 
  private:
-  // What is decoded; only process 0 knows it.
+  // What this process decodes.
   struct Dataset {
     std::string name;  // "": the prompts of the command line.
     std::vector<DecodedExample> examples;
+    int64_t total = 0;  // In all processes.
   };
 
   ModelSession& open_session() override {
@@ -38,20 +39,25 @@ class DecodeRun final : public RunOverCheckpoints {
                      processes_, setting_.job_log_dir);
     p_ = session_->task().decode();
     look_back_as_trained();
-    if (processes_.is_first()) {
-      const bool is_ids = !options_.prompt_ids.empty() && options_.prompts.empty();
-      text_.emplace(config_, setting_, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
-                    "Give the prompt as token ids: --prompt_ids='1 2 3'");
-      if (has_prompts()) {
-        take_prompts();
-      } else {
-        for (const auto& [name, input_tpl] : inputs()) read_dataset(name, input_tpl);
-      }
+    open_text();
+    if (has_prompts()) {
+      take_prompts();
+    } else {
+      for (const auto& [name, input_tpl] : inputs()) read_dataset(name, input_tpl);
     }
     compile();
     if (!session_->remark().empty()) console_.info(session_->remark());
     if (session_->pipeline()) console_.info(remark_on_decoding(*session_->pipeline()));
     return *session_;
+  }
+
+  // Process 0 first: it may create a snapshot of the training data that the others read.
+  void open_text() {
+    if (!processes_.is_first()) processes_.barrier("opening the tokenizer");
+    const bool is_ids = !options_.prompt_ids.empty() && options_.prompts.empty();
+    text_.emplace(config_, setting_, is_ids ? RunText::Needs::kIds : RunText::Needs::kText,
+                  "Give the prompt as token ids: --prompt_ids='1 2 3'");
+    if (processes_.is_first()) processes_.barrier("opening the tokenizer");
   }
 
   // By default attention reaches back as far as in training.
@@ -64,7 +70,7 @@ class DecodeRun final : public RunOverCheckpoints {
 
   bool has_prompts() const { return !options_.prompts.empty() || !options_.prompt_ids.empty(); }
   void take_prompts() {
-    std::vector<DecodedExample>& examples = datasets_.emplace_back().examples;
+    auto& [name, examples, total] = datasets_.emplace_back();
     const auto add = [&](const std::vector<int32_t>& ids, const std::string& text) {
       examples.push_back({.number = std::ssize(examples), .prompt_ids = ids, .prompt = text});
     };
@@ -77,11 +83,11 @@ class DecodeRun final : public RunOverCheckpoints {
       const std::vector<int32_t> ids = parse_token_ids(text);
       add(ids, text_->text().text(ids));
     }
+    total = std::ssize(examples);
   }
 
   // Checks ids against the model's vocabulary, which is known after compiling.
   void check_prompt_ids() {
-    if (!text_) return;
     text_->set_vocab_size(decoding_->vocab_size());
     if (options_.prompt_ids.empty()) return;
     for (const DecodedExample& example : datasets_[0].examples)
@@ -114,12 +120,13 @@ class DecodeRun final : public RunOverCheckpoints {
           setting_.experiment);
     const ErrorContext where(fmt::format("{}.{}", is_eval ? "eval_inputs" : "decode_inputs", name));
     const std::unique_ptr<BaseInput> input = make_input(input_tpl);
-    input->attach(whole_input(setting_.input_directory));
-    ExampleSet set = read_examples(*input, p_, text_->text());
+    const DecodeShare share = decode_share(*session_);
+    input->attach(share.infeed(*input, setting_.input_directory));
+    ExampleSet set = read_examples(*input, p_, text_->text(), share, processes_);
     if (set.too_short > 0)
       console_.info(fmt::format("{}: skipped {} documents that are too short for a prompt", name,
                                 set.too_short));
-    datasets_.push_back({name, std::move(set.examples)});
+    datasets_.push_back({name, std::move(set.examples), set.total});
   }
 
   std::filesystem::path output(const std::string& dataset, int64_t step) const {
@@ -138,7 +145,7 @@ class DecodeRun final : public RunOverCheckpoints {
   }
 
   int64_t use(const CheckpointInfo& info, const StopSignal& stop) override {
-    for (Dataset& dataset : datasets_)
+    for (const Dataset& dataset : datasets_)
       if (const int64_t signal = decode(info.step, dataset, stop); signal != 0) return signal;
     return 0;
   }
@@ -146,50 +153,47 @@ class DecodeRun final : public RunOverCheckpoints {
   void compile() {
     int64_t prompts = 0, longest = 0;
     for (const Dataset& dataset : datasets_) {
-      prompts = std::max(prompts, std::ssize(dataset.examples));
+      prompts = std::max(prompts, dataset.total);
       longest = std::max(longest, longest_prompt(dataset.examples));
     }
-    const auto agreed = [&](int64_t most) {
-      return processes_.all_reduce_max(most, "what to decode");
-    };
-    prompts = agreed(prompts);
-    longest = agreed(longest);
-    datasets_.resize(static_cast<size_t>(agreed(std::ssize(datasets_))));
+    longest = processes_.all_reduce_max(longest, "what to decode");
     decoding_.emplace(*session_, p_, prompts, longest);
     check_prompt_ids();
+    if (has_prompts())
+      keep_range(decode_share(*session_).range(prompts), &datasets_.front().examples);
     session_->executor().allocate();
-    decoding_->begin(text_ ? &text_->text() : nullptr);
+    decoding_->begin(&text_->text());
   }
 
   // Returns the signal at which it ended early, or 0.
-  int64_t decode(int64_t step, Dataset& dataset, const StopSignal& stop) {
+  int64_t decode(int64_t step, const Dataset& dataset, const StopSignal& stop) {
     const auto begin = std::chrono::steady_clock::now();
-    const int signal = decoding_->decode(&dataset.examples, &stop);
+    std::vector<DecodedExample> examples = dataset.examples;
+    const int signal = decoding_->decode(&examples, &stop);
     if (signal != 0 || !processes_.is_first()) return signal;
     int64_t tokens = 0;
-    for (const DecodedExample& example : dataset.examples)
+    for (const DecodedExample& example : examples)
       for (const DecodedSample& sample : example.samples) tokens += std::ssize(sample.ids);
     const double seconds = seconds_since(begin);
     const std::string speed = fmt::format("{} tokens in {:.1f} s, {} tokens/s", tokens, seconds,
                                           count_text(static_cast<double>(tokens) / seconds));
     if (dataset.name.empty()) {
       const SampleIds ids = options_.print_ids ? SampleIds::kShown : SampleIds::kHidden;
-      for (const DecodedExample& example : dataset.examples)
-        console_.info(sample_view(example, ids));
+      for (const DecodedExample& example : examples) console_.info(sample_view(example, ids));
       console_.info(speed);
       return 0;
     }
     const std::filesystem::path file = output(dataset.name, step);
-    write_samples(file, dataset.examples);
-    console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name,
-                              dataset.examples.size(), file.string(), speed));
+    write_samples(file, examples);
+    console_.info(fmt::format("{}: {} prompts continued in {} ({})", dataset.name, examples.size(),
+                              file.string(), speed));
     return 0;
   }
 
   DecodeOptions options_;
   std::optional<ModelSession> session_;  // None until there is a checkpoint.
   DecodeHParams p_;
-  std::optional<RunText> text_;  // In process 0.
+  std::optional<RunText> text_;
   std::vector<Dataset> datasets_;
   std::optional<Decoding> decoding_;
 };

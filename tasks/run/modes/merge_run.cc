@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/merge_run.h"
-
-#include <algorithm>
+// --mode=merge: a new run whose step 0 has the average of the weights of several checkpoints of
+// another run (Izmailov et al., 2018, arXiv 1803.05407; Wortsman et al., 2022, arXiv 2203.05482).
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/run/directory/run_config.h"
+#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/modes/first_step.h"
 #include "tasks/run/session/model_state.h"
 

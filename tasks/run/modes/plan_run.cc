@@ -5,8 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "tasks/planner/comparison.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/train/train_session.h"
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
-#include "core/runtime/executor/launch_type.h"
+#include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/calibrate/fit.h"
 #include "tasks/planner/calibrate/traced_launches.h"
 #include "tasks/planner/prediction.h"

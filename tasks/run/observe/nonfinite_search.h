@@ -20,8 +20,7 @@ class NonfiniteSearch {
   // Searches runs on these devices, which outlive it. It outlives the executor.
   explicit NonfiniteSearch(const std::vector<Device*>& devices);
   ~NonfiniteSearch();
-  NonfiniteSearch(const NonfiniteSearch&) = delete;
-  NonfiniteSearch& operator=(const NonfiniteSearch&) = delete;
+  NonfiniteSearch& operator=(NonfiniteSearch&&) = delete;  // Neither copied nor moved.
 
   // The devices that the executor runs on: wrappers of the same devices that can be inspected.
   const std::vector<Device*>& in_order() const { return in_order_; }

@@ -27,8 +27,7 @@ class HttpServer {
   // Listens on 127.0.0.1. Port 0: one that is free. Error if the port cannot be used.
   HttpServer(uint16_t port, Answer answer);
   ~HttpServer();
-  HttpServer(const HttpServer&) = delete;
-  HttpServer& operator=(const HttpServer&) = delete;
+  HttpServer& operator=(HttpServer&&) = delete;  // Neither copied nor moved.
 
   uint16_t port() const;
   // Serves until stop(), or until Ctrl-C, SIGTERM or SIGHUP.

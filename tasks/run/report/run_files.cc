@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/report/run_files.h"
-
+// What the report shows of the files in a run's directory (docs/formats.md) besides metrics.jsonl
+// and the trace. A run may be half written or damaged: what cannot be read becomes a note, never an
+// error.
 #include <algorithm>
 #include <sstream>
 #include <system_error>
@@ -12,9 +13,9 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/report/run_report.h"
 
 namespace tessera {
 namespace {

@@ -6,13 +6,28 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tasks/run/report/metrics_log.h"
-#include "tasks/run/report/run_files.h"
 #include "tasks/run/report/step_profile.h"
 
 namespace tessera {
+
+// Error unless the directory is that of a run: it has hparams.toml or metrics.jsonl. The message
+// names the nearest directory, or the runs below this one.
+void require_run(const std::filesystem::path& directory);
+
+struct RunFiles {
+  std::string config;           // hparams.toml
+  std::vector<LaunchKey> rows;  // Rows of program.json.
+  // What the page shows of each file that is there, as JSON, by the name that its script uses
+  // (page/run_page.js).
+  std::vector<std::pair<std::string, std::string>> shown;
+  std::vector<std::string> notes;  // What could not be read, and why.
+};
+
+RunFiles read_run_files(const std::filesystem::path& directory);
 
 // Which program makes the report. A log without an end means an interrupted run, unless the run
 // itself makes the report.

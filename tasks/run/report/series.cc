@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/report/series.h"
-
+// The values of one metric by step, thinned so that a run of any length takes bounded memory and
+// draws in bounded time. Neighbours are merged as values arrive, so a longer run is never read
+// again.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/io/json.h"
+#include "tasks/run/report/metrics_log.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/hparams/fold_layers.h"
-#include "core/io/json.h"
 #include "tasks/planner/calibrate/run_trace.h"
 
 namespace tessera {

@@ -36,8 +36,7 @@ class ModelSession {
   ModelSession(const ExperimentConfig& config, Purpose purpose, const std::vector<Device*>& devices,
                int64_t devices_per_process, ProcessGroup& processes,
                const std::filesystem::path& run_directory = {});
-  ModelSession(const ModelSession&) = delete;
-  ModelSession& operator=(const ModelSession&) = delete;
+  ModelSession& operator=(ModelSession&&) = delete;  // Neither copied nor moved.
 
   const BaseTask& task() const { return *task_; }
   const TrainHParams& train() const { return task_->train(); }

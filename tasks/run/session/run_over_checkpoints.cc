@@ -7,7 +7,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/base/message.h"
 #include "core/base/seconds.h"
-#include "tasks/run/directory/find_runs.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/session/model_state.h"

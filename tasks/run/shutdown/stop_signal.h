@@ -25,8 +25,7 @@ class StopSignal {
 
   explicit StopSignal(Answer answer = Answer::kStops);
   ~StopSignal();
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
+  StopSignal& operator=(StopSignal&&) = delete;  // Neither copied nor moved.
 
   int requested() const;        // The signal's number; 0: none.
   static bool anybody_stops();  // Whether a listener that stops the run exists.
@@ -48,8 +47,7 @@ class Deadline {
   // there is no deadline.
   Deadline(std::chrono::milliseconds time, std::function<void()> missed);
   ~Deadline();
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
+  Deadline& operator=(Deadline&&) = delete;  // Neither copied nor moved.
 
  private:
   std::mutex mutex_;
@@ -71,16 +69,14 @@ class Watchdog {
   // signal: before the launcher kills it.
   Watchdog(std::string name, std::chrono::milliseconds last_moment);
   ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
+  Watchdog& operator=(Watchdog&&) = delete;  // Neither copied nor moved.
 
   // While it lives, the watch asks `processes` what they wait for.
   class [[nodiscard]] Attention {
    public:
     Attention(Watchdog* watch, ProcessGroup& processes);  // `watch` may be null.
     ~Attention();
-    Attention(const Attention&) = delete;
-    Attention& operator=(const Attention&) = delete;
+    Attention& operator=(Attention&&) = delete;  // Neither copied nor moved.
 
    private:
     Watchdog* watch_;

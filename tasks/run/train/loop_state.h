@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/runtime/checkpoint/checkpoint.h"
 #include "core/runtime/comm/process_group.h"
@@ -58,5 +59,12 @@ LoopState loop_state_of(const CheckpointInfo& info);
 // union of their cursors and the furthest position. A collective call with the same result
 // everywhere. Error if two processes give different values for one name.
 InputState merged_input_states(const InputState& mine, ProcessGroup& processes);
+
+// A line for each change; `mesh` is that of this start, `change_note` the line of a changed
+// configuration, or "". Error, with the first layer and line that differ, if the code computes
+// something else and the setting does not allow that.
+std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
+                                      const std::string& mesh, const std::string& change_note,
+                                      const RunSetting& setting);
 
 }  // namespace tessera

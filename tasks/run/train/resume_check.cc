@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/train/resume_check.h"
-
+// What changed since the checkpoint that a run resumes from: mesh, configuration and code. Code is
+// compared by what a training step of the saved configuration on the saved mesh computes, so that a
+// change of either is not taken for one of the code.
 #include <optional>
 #include <sstream>
 
@@ -10,6 +11,7 @@
 #include "core/compile/computation.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/directory/run_config.h"
+#include "tasks/run/train/loop_state.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/model_pipeline.h"

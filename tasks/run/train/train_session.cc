@@ -17,7 +17,6 @@
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "layers/inspect.h"
-#include "tasks/planner/plan.h"
 #include "tasks/planner/prices/priced_launch.h"
 #include "tasks/planner/step_digest.h"
 #include "tasks/run/directory/run_config.h"

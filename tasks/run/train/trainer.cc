@@ -25,7 +25,6 @@
 #include "tasks/run/shutdown/stop_signal.h"
 #include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
-#include "tasks/run/train/resume_check.h"
 #include "tasks/run/train/run_health.h"
 #include "tasks/run/train/train_session.h"
 

@@ -11,7 +11,7 @@
 #include "core/graph/layer_pieces.h"
 #include "core/hparams/convert.h"
 #include "inputs/checked_input.h"
-#include "inputs/requests_input.h"
+#include "inputs/score_requests.h"
 #include "tasks/task/request_metrics.h"
 
 namespace tessera {

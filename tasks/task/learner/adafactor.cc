@@ -57,8 +57,8 @@ Adafactor::Adafactor(const HParams& p)
     : BaseOptimizer(p, p.beta1 > 0.0 ? std::vector{kSquares, kMean} : std::vector{kSquares}),
       p_(p) {}
 
-std::vector<Slot> Adafactor::slots(std::string_view, const Type& parameter) const {
-  const Type type = in_dtype(parameter, p_.state.second_moment);
+std::vector<Slot> Adafactor::slots(const StoredWeight& weight) const {
+  const Type type = in_dtype(weight.type, p_.state.second_moment);
   std::vector<Slot> slots;
   if (const auto factored = factored_axes(type, p_.min_dim_size_to_factor)) {
     slots = {{"v_row", without(type, factored->column)},
@@ -66,7 +66,7 @@ std::vector<Slot> Adafactor::slots(std::string_view, const Type& parameter) cons
   } else {
     slots = {{"v", type}};
   }
-  if (p_.beta1 > 0.0) slots.push_back({"m", in_dtype(parameter, p_.state.first_moment)});
+  if (p_.beta1 > 0.0) slots.push_back({"m", in_dtype(weight.type, p_.state.first_moment)});
   return slots;
 }
 

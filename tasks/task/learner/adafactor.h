@@ -37,7 +37,7 @@ class Adafactor final : public BaseOptimizer {
            About(weight_decay, kNotNegative), state)
   };
   explicit Adafactor(const HParams& p);
-  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
+  std::vector<Slot> slots(const StoredWeight& weight) const override;
   Updated update(const UpdateInputs& inputs) const override;
   double width_factor(const Parameter& parameter) const override;
 

@@ -82,12 +82,12 @@ int64_t BaseOptimizer::decay_end() const {
   return calling(*schedule_, "decay_end()", [&] { return schedule_->decay_end(); });
 }
 
-std::vector<Slot> BaseOptimizer::slots(std::string_view, const Type& parameter) const {
+std::vector<Slot> BaseOptimizer::slots(const StoredWeight& weight) const {
   std::vector<Slot> slots;
   for (const auto& [name, order] : moments_)
     slots.push_back(
-        {name, in_dtype(parameter, order == MomentOrder::kFirst ? state_.first_moment
-                                                                : state_.second_moment)});
+        {name, in_dtype(weight.type, order == MomentOrder::kFirst ? state_.first_moment
+                                                                  : state_.second_moment)});
   return slots;
 }
 
@@ -117,9 +117,8 @@ Type in_dtype(Type type, DType dtype) {
 
 Tensor in_f32(const Tensor& x) { return as_dtype(x, DType::kF32); }
 
-std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
-                                const Type& parameter) {
-  auto slots = calling(optimizer, "slots()", [&] { return optimizer.slots(path, parameter); });
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, const StoredWeight& weight) {
+  auto slots = calling(optimizer, "slots()", [&] { return optimizer.slots(weight); });
   std::set<std::string> names = {"", "ema"};  // "ema": of the learner.
   for (const auto& [name, type] : slots) {
     if (name.find('/') != std::string::npos || !names.insert(name).second)

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +28,13 @@ struct Slot {
   Type type;
 };
 
+// A weight whose state slots() gives.
+struct StoredWeight {
+  std::string path;
+  Type type;       // In its stored layout and dtype.
+  FanAxes matrix;  // As in UpdateInputs.
+};
+
 // The inputs of one parameter's step. Scalars are f32.
 struct UpdateInputs {
   std::string path;           // "lm.softmax.w".
@@ -42,9 +48,9 @@ struct UpdateInputs {
   double weight_decay = 0.0;  // After masks.
   FanAxes matrix;             // Axes of its matrices (matrix_axes); empty: it has none.
   Tensor average;             // If `averages()`: in the parameter's type, initially equal to it.
-  // In steps that renew a part of the state (interval()), if `reads_drawn_gradient()`: the gradient
-  // of the loss of labels drawn from the model's predictions, and the number of these labels.
-  // Invalid in other steps.
+  bool renews = true;         // Whether the step renews a part of the state (interval()).
+  // In steps that renew, if `reads_drawn_gradient()`: the gradient of the loss of labels drawn from
+  // the model's predictions, and the number of these labels. Invalid in other steps.
   Tensor drawn_gradient, drawn_labels;
 };
 
@@ -69,12 +75,12 @@ class BaseOptimizer {
   virtual const BaseOptimizer& for_parameter(const Parameter&) const { return *this; }
   // Whether it computes averages of the weights, which evaluation, decoding and export read.
   virtual bool averages() const { return false; }
-  // In each of how many steps it reads what it needs to renew a part of its state. Such steps have
-  // a program of their own.
+  // Every how many steps it renews a part of its state. If not in all, such steps have a program of
+  // their own.
   virtual int64_t interval() const { return 1; }
   virtual bool reads_drawn_gradient() const { return false; }
-  // The state of the parameter at this path; by default its moments.
-  virtual std::vector<Slot> slots(std::string_view path, const Type& parameter) const;
+  // The state of this parameter; by default its moments.
+  virtual std::vector<Slot> slots(const StoredWeight& weight) const;
   virtual Updated update(const UpdateInputs& inputs) const = 0;
   // The factor of the weight's learning rate for its size relative to a base model, by which an
   // update changes activations as there (muP). By default that of an update whose elements do not
@@ -95,7 +101,7 @@ class BaseOptimizer {
     moments_ = std::move(moments);
     check_state(class_name<HParams>(), p.state, moments_);
   }
-  // What is stored of the moments after a step, if slots() are the moments.
+  // What is stored of the moments after a step, if these are the first of slots().
   std::vector<Tensor> stored(const UpdateInputs& inputs, const std::vector<Tensor>& next) const;
 
  private:
@@ -108,8 +114,7 @@ class BaseOptimizer {
 
 // Call the two functions and return their results. Error, naming the class, unless these are as the
 // comments of Slot, UpdateInputs and Updated say.
-std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, std::string_view path,
-                                const Type& parameter);
+std::vector<Slot> checked_slots(const BaseOptimizer& optimizer, const StoredWeight& weight);
 Updated checked_update(const BaseOptimizer& optimizer, const UpdateInputs& inputs);
 
 // The learning rate of `part`, where `whole` has this one (BaseOptimizer::for_parameter).

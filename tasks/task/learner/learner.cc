@@ -167,12 +167,14 @@ Updated Learner::optimize(const Parameter& declared, const Tensor& value,
                       // Its product with the learning rate is as in the base model.
                       .weight_decay = weight_decay(declared, optimizer) / width,
                       .matrix = matrix_axes(declared).value_or(FanAxes{}),
-                      .average = average};
+                      .average = average,
+                      .renews = scalars.renews};
   if (gradients.drawn && optimizer.reads_drawn_gradient()) {
     inputs.drawn_gradient = gradients.drawn;
     inputs.drawn_labels = scalars.drawn_labels;
   }
-  const std::vector<Slot> slots = checked_slots(optimizer, declared.path, value.type());
+  const std::vector<Slot> slots =
+      checked_slots(optimizer, {declared.path, value.type(), inputs.matrix});
   for (const Slot& slot : slots)
     inputs.slots.push_back(input(slot_name(slot, declared.path), InputKind::kState, slot.type));
   Updated updated = checked_update(optimizer, inputs);
@@ -239,11 +241,12 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
                             std::vector<Tensor> gradients, const Tensor& loss,
                             const std::map<std::string, Metric>& metrics,
                             const std::vector<Tensor>& learning_rates,
-                            const DrawnGradients& drawn) const {
+                            const Renewal& renewal) const {
   const PhaseScope phase(Phase::kUpdate);
   Graph& graph = traced_graph();
   Scalars scalars{.count = scalar_state(kCount),
-                  .drawn_labels = drawn.labels,
+                  .drawn_labels = renewal.labels,
+                  .renews = renewal.renews,
                   .learning_rates = learning_rates};
   const Tensor skipped = scalar_state(kSkipped);
   const Tensor in_a_row = scalar_state(kSkippedInARow);
@@ -255,8 +258,8 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
   Tensor& apply = scalars.apply;
   apply = less_equal(f32(0.0), f32(0.0));
   if (p_.skip_nonfinite_steps) apply = logical_and(is_finite(norm), is_finite(loss));
-  if (p_.skip_nonfinite_steps && !drawn.gradients.empty())
-    apply = logical_and(apply, is_finite(norm_of_all(drawn.gradients, NormPasses::kOne)));
+  if (p_.skip_nonfinite_steps && !renewal.gradients.empty())
+    apply = logical_and(apply, is_finite(norm_of_all(renewal.gradients, NormPasses::kOne)));
   if (p_.skip_step_gradient_norm_value > 0.0)
     apply = logical_and(apply, less_equal(norm, f32(p_.skip_step_gradient_norm_value)));
   StepDeviations deviations;
@@ -277,7 +280,7 @@ LearnerReport Learner::step(const ParameterTable& table, const std::vector<Tenso
     const PathScope path(declared.path);
     Gradients own;
     if (trains(declared)) {
-      if (!drawn.gradients.empty()) own.drawn = drawn.gradients[next_gradient];
+      if (!renewal.gradients.empty()) own.drawn = renewal.gradients[next_gradient];
       own.gradient = gradients[next_gradient++];
       if (transformations_.empty()) own.gradient = clipped(own.gradient);
     }

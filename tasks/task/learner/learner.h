@@ -37,11 +37,12 @@ struct LearnerReport {
   StepDeviations deviations;  // Invalid unless the learner keeps a window.
 };
 
-// For optimizers that read UpdateInputs::drawn_gradient: a gradient for each trained parameter, and
-// the number of labels. Empty in steps that renew nothing.
-struct DrawnGradients {
-  std::vector<Tensor> gradients;
-  Tensor labels;  // f32 scalar.
+// Whether optimizers renew a part of their state in a step, and then, for those that read
+// UpdateInputs::drawn_gradient, a gradient for each trained parameter, and the number of labels.
+struct Renewal {
+  bool renews = true;
+  std::vector<Tensor> gradients = {};
+  Tensor labels = {};  // f32 scalar.
 };
 
 class Learner {
@@ -103,8 +104,7 @@ class Learner {
   LearnerReport step(const ParameterTable& table, const std::vector<Tensor>& parameters,
                      std::vector<Tensor> gradients, const Tensor& loss,
                      const std::map<std::string, Metric>& metrics,
-                     const std::vector<Tensor>& learning_rates,
-                     const DrawnGradients& drawn = {}) const;
+                     const std::vector<Tensor>& learning_rates, const Renewal& renewal = {}) const;
 
  private:
   // The one whose rule the weight matches, which may consist of several (for_parameter).
@@ -114,6 +114,7 @@ class Learner {
   // The scalars of a step.
   struct Scalars {
     Tensor count, scale, apply, drawn_labels;
+    bool renews = true;
     std::vector<Tensor> learning_rates;
   };
   // The gradients of one weight; both invalid: it is frozen.

@@ -3,9 +3,7 @@
 // tables and heads, have another optimizer.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -13,7 +11,7 @@
 #include "core/hparams/template.h"
 #include "core/ops/newton_schulz.h"
 #include "tasks/task/learner/adam.h"
-#include "tasks/task/learner/base_optimizer.h"
+#include "tasks/task/learner/matrix_optimizer.h"
 #include "tasks/task/learner/state_policy.h"
 
 namespace tessera {
@@ -24,11 +22,9 @@ enum class MuonScale {
   kOriginal,       // √max(1, out/in) (Jordan et al., 2024).
 };
 
-// Muon (Jordan et al., 2024), as torch.optim.Muon. The matrices of a weight are those that its
-// layer declares (matrix_axes): each layer of a stack, each expert, each part of a fused projection
-// is one; `block_axes` divides further. They are distributed over the devices that hold parts of
-// the weight, so the result does not depend on the mesh.
-class Muon final : public BaseOptimizer {
+// Muon (Jordan et al., 2024), as torch.optim.Muon. Matrices are distributed over the devices that
+// hold parts of the weight, so the result does not depend on the mesh.
+class Muon final : public MatrixOptimizer {
  public:
   struct HParams {
     using Instance = Muon;
@@ -54,29 +50,14 @@ class Muon final : public BaseOptimizer {
            About(epsilon, kPositive), dtype, block_axes, excluded_axes, other_tpl, state)
   };
   explicit Muon(const HParams& p);
-  const BaseOptimizer& for_parameter(const Parameter& parameter) const override;
   Updated update(const UpdateInputs& inputs) const override;
-  int64_t interval() const override { return other_ ? other_->interval() : 1; }
-  bool reads_drawn_gradient() const override { return other_ && other_->reads_drawn_gradient(); }
-  double width_factor(const Parameter& parameter) const override;
 
  private:
-  MatrixAxes matrices_of(std::string_view path, const FanAxes& declared) const;
-  double scale_of(const Type& parameter, const MatrixAxes& axes) const;
+  double scale_of(const Type& parameter, const MatrixAxes& axes) const override;
 
   HParams p_;
   NewtonSchulzOptions options_;
-  std::unique_ptr<BaseOptimizer> other_;
 };
-
-// Where the matrices of a tensor are whole: its type once padded, and then in this layout. `data`
-// and other mesh axes that split a matrix split an axis that numbers matrices instead, so each
-// device has a share of them. The number of matrices is padded to a multiple of the devices.
-// If there is but one matrix, all devices have it.
-struct WholeMatrices {
-  Type padded, whole;
-};
-WholeMatrices whole_matrices(const Type& type, const MatrixAxes& axes, const Mesh& mesh);
 
 extern template class HolderOf<BaseOptimizer, Muon::HParams>;
 

@@ -9,4 +9,5 @@
 #include "tasks/task/learner/muon.h"
 #include "tasks/task/learner/schedule_free.h"
 #include "tasks/task/learner/sgd.h"
+#include "tasks/task/learner/shampoo.h"
 #include "tasks/task/learner/sophia.h"

@@ -13,12 +13,12 @@ REGISTER_TEMPLATE(BaseOptimizer, ScheduleFreeAdamW);
 ScheduleFreeAdamW::ScheduleFreeAdamW(const HParams& p)
     : BaseOptimizer(p, {{"v", MomentOrder::kSecond}}), p_(p) {}
 
-std::vector<Slot> ScheduleFreeAdamW::slots(std::string_view path, const Type& parameter) const {
-  std::vector<Slot> slots = BaseOptimizer::slots(path, parameter);
+std::vector<Slot> ScheduleFreeAdamW::slots(const StoredWeight& weight) const {
+  std::vector<Slot> slots = BaseOptimizer::slots(weight);
   Type number = make_type(DType::kF32, {});  // One for each layer of a stack.
-  if (!parameter.axes.empty() && parameter.axes[0].name == kLayersAxis)
-    number.axes.push_back(parameter.axes[0]);
-  slots.push_back({"z", in_dtype(parameter, DType::kF32)});
+  const std::vector<Axis>& axes = weight.type.axes;
+  if (!axes.empty() && axes[0].name == kLayersAxis) number.axes.push_back(axes[0]);
+  slots.push_back({"z", in_dtype(weight.type, DType::kF32)});
   slots.push_back({"largest_rate", number});
   slots.push_back({"weight_sum", number});
   return slots;

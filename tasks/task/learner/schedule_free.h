@@ -34,7 +34,7 @@ class ScheduleFreeAdamW final : public BaseOptimizer {
   };
   explicit ScheduleFreeAdamW(const HParams& p);
   bool averages() const override { return true; }
-  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override;
+  std::vector<Slot> slots(const StoredWeight& weight) const override;
   Updated update(const UpdateInputs& inputs) const override;
 
  private:

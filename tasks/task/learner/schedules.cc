@@ -3,11 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numbers>
 #include <tuple>
-
-#include "core/base/error.h"
 
 namespace tessera {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checker of pipeline schedules: hand-written tables with one fault each, and faults put into
 // correct tables, which it must find unless an independent definition says that they do no harm.
-#include "core/schedules/check.h"
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -11,7 +9,7 @@
 #include <vector>
 
 #include "core/schedules/generators.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "core/schedules/timeline.h"
 #include "tests/support/catch.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/schedules/generators.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "core/schedules/timeline.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"

@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/schedules/check.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "core/schedules/timeline.h"
 #include "tests/support/catch.h"
 

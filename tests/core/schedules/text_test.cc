@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text form of pipeline schedules.
-#include "core/schedules/text.h"
-
 #include <algorithm>
 #include <string>
 
-#include "core/schedules/check.h"
 #include "core/schedules/generators.h"
+#include "core/schedules/table.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

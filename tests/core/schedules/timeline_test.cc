@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/schedules/generators.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

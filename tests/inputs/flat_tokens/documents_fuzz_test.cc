@@ -9,7 +9,7 @@
 #include "core/io/file.h"
 #include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/flat_tokens/build_journal.h"
-#include "inputs/readers/document_reader.h"
+#include "inputs/readers/document_format.h"
 #include "inputs/readers/foreign_format.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"

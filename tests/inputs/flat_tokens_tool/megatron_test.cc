@@ -37,7 +37,7 @@ TEST_CASE("documents of Megatron's files are those of the index, and exports hav
     REQUIRE_THAT(
         tool({"build", tokens, "--tokenizer=bytes", "--validation_fraction=0", bin}),
         Contains("932 training and 0 validation tokens") && Contains("documents: 24 for training"));
-    REQUIRE_THAT(tool({"inspect", (directory / "t.h5").string(), "--document=5"}),
+    REQUIRE_THAT(tool({"inspect", (directory / "t.h5").string(), "--first=5"}),
                  Contains("document 5: document 5 "));
     REQUIRE_THAT(
         tool({"export", "--output=" + (directory / "out").string(), (directory / "t.h5").string()}),

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Documents of text and of JSON lines, plain and compressed: contents, resuming, corrupt records
 // and damaged streams.
-#include "inputs/readers/document_reader.h"
-
 #include <filesystem>
 #include <memory>
 
 #include "core/base/error.h"
 #include "inputs/readers/byte_source.h"
+#include "inputs/readers/document_format.h"
 #include "tests/support/catch.h"
 #include "tests/support/compress.h"
 #include "tests/support/memory_source.h"

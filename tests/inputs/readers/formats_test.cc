@@ -174,6 +174,8 @@ TEST_CASE("formats are found by content, else by name") {
     std::filesystem::copy(golden("lines.jsonl.xz"), directory / "b.parquet");
     REQUIRE_THROWS_WITH(open_documents(directory / "b.parquet", {}, "parquet"),
                         Contains("b.parquet"));
+    REQUIRE_THROWS_WITH(open_documents(directory / "a.txt", {}, "jsonl"),
+                        Contains("a.txt: is Parquet, got format=jsonl"));
   } else {
     REQUIRE_THROWS_WITH(open_documents(directory / "a.txt"),
                         Contains("a.txt: is Parquet") && Contains("pip install pyarrow"));

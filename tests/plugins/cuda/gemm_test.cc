@@ -13,6 +13,7 @@
 #include "core/compile/spmd/lower.h"
 #include "core/graph/text.h"
 #include "core/ops/einsum.h"
+#include "core/ops/inverse_root.h"
 #include "core/ops/newton_schulz.h"
 #include "core/ops/repeat.h"
 #include "plugins/cuda/device/device.h"
@@ -67,19 +68,19 @@ TEST_CASE("einsum on a GPU computes every op case") {
   REQUIRE(cases >= 32);
 }
 
-TEST_CASE("newton_schulz on a GPU is the products of its decomposition, in every op case") {
+TEST_CASE("iterations of products on a GPU are those of their decompositions, in every op case") {
   const ScopedVariable variable("TESSERA_CUDA_GEMM", "reference");
   const auto device = make_gpu();
   int cases = 0;
   for (const OpCase& row : all_op_cases()) {
-    if (row.op != &kNewtonSchulzOp) continue;
+    if (row.op != &kNewtonSchulzOp && row.op != &kInverseRootOp) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       INFO(case_name(row, dtype));
       REQUIRE(check_case(row, dtype, *device).mismatch == "");
       ++cases;
     }
   }
-  REQUIRE(cases == 6);
+  REQUIRE(cases == 14);
 }
 
 TEST_CASE("einsum on a GPU with axes in any order, packed where they form no matrix") {

@@ -129,7 +129,7 @@ TEST_CASE("a flag that is one line of a struct is read, helped, refused, written
 
 TEST_CASE("flags of other commands are refused, with what they need and the nearest own flag") {
   REQUIRE(error_for({"--mode=sweep", "--step=3"}) ==
-          "--step needs --mode=replay; the nearest flag of --mode=sweep is --set");
+          "--step needs --mode=replay or show_batch; the nearest flag of --mode=sweep is --set");
   REQUIRE(error_for({"--exp=a", "--sweep=a=1"}) == "--sweep needs --mode=sweep");
   REQUIRE(error_for({"--exp=a", "--mode=eval", "--retry_failed"}) ==
           "--retry_failed needs --mode=sweep");
@@ -184,7 +184,7 @@ TEST_CASE("invalid values are errors") {
           "--devices=0: expected a whole number, 1 or more");
   REQUIRE(error_for({"--exp=a", "--mode=decod"}) ==
           "--mode=decod: expected one of train, eval, decode, score, plan, sweep, replay, import, "
-          "export, merge, calibrate, selfcheck; did you mean 'decode'?");
+          "export, merge, show_batch, calibrate, selfcheck; did you mean 'decode'?");
   REQUIRE(error_for({"--exp=a", "--mode=import"}) ==
           "--mode=import reads a directory: give --input=DIR");
   REQUIRE(error_for({"--exp=a", "--mode=export", "--output=x", "--format=onnx"}) ==
@@ -214,7 +214,7 @@ TEST_CASE("invalid values are errors") {
           "'newest'?");
   REQUIRE(error_for({"--exp=a", "--mode=trian"}) ==
           "--mode=trian: expected one of train, eval, decode, score, plan, sweep, replay, import, "
-          "export, merge, calibrate, selfcheck; did you mean 'train'?");
+          "export, merge, show_batch, calibrate, selfcheck; did you mean 'train'?");
   REQUIRE(error_for({"--exp=a", "--profile=10"}) ==
           "--profile=10: expected START:N, such as 10:3, or off");
   REQUIRE(error_for({"--exp=a", "--profile=10:0"}) ==

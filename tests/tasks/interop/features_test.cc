@@ -9,7 +9,7 @@
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/embeddings/position_embedding.h"
 #include "layers/experts/moe_feed_forward.h"
-#include "layers/feed_forward/head_transform.h"
+#include "layers/feed_forward/feed_forward.h"
 #include "layers/norms/norms.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"

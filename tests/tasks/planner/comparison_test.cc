@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparisons of two plans, and where --mode=plan writes.
-#include "tasks/planner/comparison.h"
-
 #include <fmt/format.h>
 
 #include "core/io/file.h"
 #include "core/ops/einsum.h"
+#include "tasks/planner/plan.h"
 #include "tasks/run/modes/plan_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

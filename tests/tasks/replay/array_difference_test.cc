@@ -5,7 +5,6 @@
 #include <span>
 
 #include "core/graph/type.h"
-#include "tasks/replay/array_hash.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "tasks/replay/array_hash.h"
+#include "tasks/replay/array_difference.h"
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/replay_options.h"
 #include "tests/support/catch.h"

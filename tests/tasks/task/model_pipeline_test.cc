@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
 #include "tasks/task/pipeline_schedules.h"

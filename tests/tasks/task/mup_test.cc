@@ -207,6 +207,17 @@ TEST_CASE("an update of Muon has a spectral norm in proportion to √(out/in)") 
           Approx(0.5));
 }
 
+// Scales are √√(32·12) and √√(8·6), and with statistics of one side √32 and √√(8·6).
+TEST_CASE("an update of Shampoo has a spectral norm in proportion to √(out/in)") {
+  const Parameter weight = wide_weight(InitKind::kGaussian, {{"embed", 32}, {"mlp", 12}});
+  const double ratio = std::sqrt(12.0 / 32) / std::sqrt(6.0 / 8);
+  REQUIRE(Shampoo({.scale = ShampooScale::kOriginal}).width_factor(weight) == Approx(ratio));
+  REQUIRE(Shampoo(Shampoo::HParams{}).width_factor(weight) ==
+          Approx(ratio * std::pow(8.0 * 6 / (32 * 12), 0.25)));
+  REQUIRE(Shampoo({.max_precondition_dims = 12}).width_factor(weight) ==
+          Approx(ratio * std::pow(8.0 * 6, 0.25) / std::sqrt(32.0)));
+}
+
 TEST_CASE("the learner steps by the factors, and decays as in the base model") {
   SingleTask::HParams p = linear_task();
   p.learner.optimizer_tpl = Sgd::HParams{.learning_rate = 0.1, .weight_decay = 0.5};
@@ -398,7 +409,12 @@ TEST_CASE("coordinate checks are flat with each optimizer and width", "[full]") 
       Adafactor::HParams{.learning_rate = 1e-2, .multiply_by_parameter_scale = false},
       Muon::HParams{.learning_rate = 1e-2},
       Muon::HParams{.learning_rate = 2e-2, .scale = MuonScale::kOriginal},
-      Muon::HParams{.learning_rate = 1e-2, .block_axes = {"heads", "kv_heads"}}};
+      Muon::HParams{.learning_rate = 1e-2, .block_axes = {"heads", "kv_heads"}},
+      Shampoo::HParams{.learning_rate = 1e-2, .root_interval = 1},
+      Shampoo::HParams{.learning_rate = 2e-2,
+                       .momentum = 0.0,
+                       .root_interval = 1,
+                       .scale = ShampooScale::kOriginal}};
   for (const auto& optimizer_tpl : optimizers)
     for (const int64_t width : {128, 256, 512}) require_flat(width, optimizer_tpl);
 }

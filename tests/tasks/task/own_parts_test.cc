@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user-defined optimizer, loss and input, as in docs/own_parts.md, in a run.
+// An optimizer, a loss, inputs, a map and a format of documents of one's own, as in
+// docs/own_parts.md.
 #include <filesystem>
 #include <sstream>
 
@@ -9,7 +10,11 @@
 #include "core/io/user_path.h"
 #include "core/ops/elementwise.h"
 #include "inputs/checked_input.h"
+#include "inputs/flat_tokens/text_input.h"
 #include "inputs/indexed_input.h"
+#include "inputs/readers/document_map.h"
+#include "inputs/readers/piece_documents.h"
+#include "inputs/streaming/streaming_text_input.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "inputs/wrapped_input.h"
 #include "layers/models/language_model.h"
@@ -39,8 +44,8 @@ class Lion final : public BaseOptimizer {
   };
   explicit Lion(const HParams& p) : BaseOptimizer(p), p_(p) {}
 
-  std::vector<Slot> slots(std::string_view, const Type& parameter) const override {
-    Type m = parameter;  // It has the parameter's axes and layout.
+  std::vector<Slot> slots(const StoredWeight& weight) const override {
+    Type m = weight.type;  // It has the parameter's axes and layout.
     m.dtype = DType::kF32;
     return {{"m", m}};
   }
@@ -176,6 +181,48 @@ class WeighedDigits final : public WrappedInput {
 };
 const TemplateRegistrar<BaseInput, WeighedDigits> kRegisterWeighedDigits;
 
+// Drops short documents.
+class LongDocuments final : public BaseDocumentMap {
+ public:
+  struct HParams {
+    using Instance = LongDocuments;
+    static constexpr std::string_view kName = "own_parts.LongDocuments";
+    int64_t least_bytes = 100;
+    FIELDS(About(least_bytes, kSize))
+  };
+  explicit LongDocuments(const HParams& p) : least_bytes_(p.least_bytes) {}
+  std::optional<std::string> map(std::string document) const override {
+    if (std::ssize(document) < least_bytes_) return std::nullopt;
+    return document;
+  }
+
+ private:
+  int64_t least_bytes_;
+};
+const TemplateRegistrar<BaseDocumentMap, LongDocuments> kRegisterLongDocuments;
+
+// Texts between lines of '%', as the program fortune reads them.
+extern const DocumentFormat kFortunes;
+class Fortunes final : public PieceDocuments {
+ public:
+  Fortunes(std::unique_ptr<ByteSource> source, const ReadOptions& options)
+      : PieceDocuments(kFortunes, std::move(source), "\n%\n", options) {}
+
+ private:
+  Record parse(std::string_view piece) override { return checked(std::string(piece)); }
+};
+const DocumentFormat kFortunes = {
+    .name = "fortunes",
+    .title = "fortunes",
+    .extensions = {".fortunes"},
+    .record = "fortune",
+    .is_text = true,
+    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
+      return std::unique_ptr<DocumentReader>(
+          std::make_unique<Fortunes>(std::move(source), options));
+    }};
+const DocumentFormatRegistrar kRegisterFortunes(kFortunes);
+
 }  // namespace own_parts
 
 namespace tessera {
@@ -183,6 +230,7 @@ namespace {
 
 using own_parts::FocalLm;
 using own_parts::Lion;
+using own_parts::LongDocuments;
 using own_parts::Pairs;
 using own_parts::WeighedDigits;
 
@@ -265,6 +313,69 @@ TEST_CASE("an input around another weighs tokens, in each step and after a resum
   config.input = pairs;
   REQUIRE(run_tiny(config, directory / "plain") == 0);
   REQUIRE(numbers_of(directory / "plain", "loss").front() != losses.front());
+}
+
+// The text of one row's ids that count.
+std::string text_of_row(const Batch& batch, const Tokenizer& bytes) {
+  const auto* const labels = batch.at("labels").data<int32_t>();
+  const auto* const weights = batch.at("weights").data<float>();
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < batch.at("weights").bytes.size() / sizeof(float); ++i)
+    if (weights[i] > 0.0f) ids.push_back(labels[i]);
+  return bytes.decode(ids);
+}
+
+TEST_CASE("a format and a map of documents of one's own feed both inputs, and resume exactly") {
+  const TemporaryDirectory directory;
+  std::string file, expected;
+  for (int i = 0; i < 40; ++i) {
+    const std::string text =
+        fmt::format("{} says {}", i, std::string(static_cast<size_t>(i % 7), 'z'));
+    file += text + "\n%\n";
+    if (text.size() >= 9) expected += text;
+  }
+  const auto bytes = make_tokenizer("bytes");
+  write_bytes(directory / "a.fortunes", file);
+  const Template<BaseDocumentMap> map = LongDocuments::HParams{.least_bytes = 9};
+  const StreamingTextInput::HParams stream{.path = (directory / "a.fortunes").string(),
+                                           .split = StreamSplit::kAll,
+                                           .global_batch_size = 1,
+                                           .seq_len = 16,
+                                           .labels = Labels::kShiftRight,
+                                           .document_map_tpl = map,
+                                           .shuffle = false,
+                                           .repeat = false};
+  StreamingTextInput input(stream);
+  input.attach({});
+  std::string seen;
+  std::vector<InputState> states;
+  std::vector<std::string> rows;
+  while (const auto batch = input.get_next()) {
+    states.push_back(input.state());
+    rows.push_back(text_of_row(*batch, *bytes));
+    seen += rows.back();
+  }
+  REQUIRE(seen == expected);
+  for (size_t at = 0; at + 1 < rows.size(); at += 3) {
+    StreamingTextInput resumed(stream);
+    resumed.attach({});
+    resumed.restore(states[at]);
+    REQUIRE(text_of_row(*resumed.get_next(), *bytes) == rows[at + 1]);
+  }
+
+  TextInput::HParams text{.path = (directory / "a.fortunes").string(),
+                          .document_map_tpl = map,
+                          .validation_fraction = 0.0,
+                          .global_batch_size = 1,
+                          .seq_len = 64};
+  const auto tokens = [&] {
+    TextInput built(text);
+    built.attach({.run_directory = directory.path(), .run_begun = false});
+    return FlatTokensReader(directory / "corpus.h5", "train").num_tokens();
+  };
+  REQUIRE(tokens() == std::ssize(expected));
+  text.document_map_tpl.as<LongDocuments::HParams>().least_bytes = 1;  // Another snapshot.
+  REQUIRE(tokens() > std::ssize(expected));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/schedules/generators.h"
-#include "core/schedules/text.h"
+#include "core/schedules/table.h"
 #include "core/schedules/timeline.h"
 #include "tests/support/catch.h"
 

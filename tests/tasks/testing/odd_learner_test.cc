@@ -56,18 +56,18 @@ class OddOptimizer final : public BaseOptimizer {
     throw_if(p.fault, "constructor");
   }
   bool averages() const override { return p_.fault == "no average"; }
-  std::vector<Slot> slots(std::string_view path, const Type& parameter) const override {
+  std::vector<Slot> slots(const StoredWeight& weight) const override {
     throw_if(p_.fault, "slots()");
-    const Slot sum{"sum", parameter};
+    const Slot sum{"sum", weight.type};
     if (p_.fault == "slots of the same name") return {sum, sum};
-    if (p_.fault == "slot without a name") return {{"", parameter}};
-    if (p_.fault == "slot named a/b") return {{"a/b", parameter}};
-    if (p_.fault == "slot named ema") return {{"ema", parameter}};
-    if (p_.fault == "slot of integers") return {{"sum", make_type(DType::kI32, parameter.axes)}};
+    if (p_.fault == "slot without a name") return {{"", weight.type}};
+    if (p_.fault == "slot named a/b") return {{"a/b", weight.type}};
+    if (p_.fault == "slot named ema") return {{"ema", weight.type}};
+    if (p_.fault == "slot of integers") return {{"sum", make_type(DType::kI32, weight.type.axes)}};
     if (p_.fault == "slot of size -1") return {{"sum", make_type(DType::kF32, {{"x", -1, {}}})}};
     if (p_.fault == "slot split over nothing")
       return {{"sum", make_type(DType::kF32, {{"x", 4, {"none"}}})}};
-    return path == "bias" ? std::vector<Slot>{} : std::vector<Slot>{sum};
+    return weight.path == "bias" ? std::vector<Slot>{} : std::vector<Slot>{sum};
   }
   Updated update(const UpdateInputs& inputs) const override {
     throw_if(p_.fault, "update()");

@@ -14,7 +14,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
-#include "core/runtime/executor/launch_type.h"
+#include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/calibrate/fit.h"
 #include "tasks/planner/calibrate/traced_launches.h"
 #include "tasks/planner/prices/roofline.h"

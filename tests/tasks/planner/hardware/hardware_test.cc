@@ -12,7 +12,7 @@
 #include "core/io/file.h"
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
-#include "core/runtime/executor/launch_type.h"
+#include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/prices/priced_launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

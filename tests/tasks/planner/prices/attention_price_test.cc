@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prices of attention on GPUs against what was measured on one H100 (docs/performance.md), and
 // whose kernels they are.
-#include "tasks/planner/prices/attention_price.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "core/compile/cost.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"
+#include "tasks/planner/prices/roofline.h"
 #include "tests/support/attention_trial.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

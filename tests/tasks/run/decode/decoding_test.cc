@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "inputs/token_row.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/models/classification_model.h"
 #include "layers/models/language_model.h"
@@ -142,6 +143,27 @@ TEST_CASE("a session holds caches of different names and sizes at the same time"
     require_same_bits(first[i], decode(config, sample, prompts)[i]);
     require_same_bits(between[i], decode(config, beam, prompts)[i]);
   }
+}
+
+TEST_CASE("evaluation and decoding hold no weights of a teacher") {
+  ExperimentConfig config = wide_config(DType::kBF16);
+  auto& model = config.task.as<SingleTask::HParams>().model.as<LanguageModel::HParams>();
+  model.teacher_tpl = model.lm_tpl;
+  const TinyDevices devices;
+  ProcessGroup alone;
+  ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order(), 1, alone);
+  const Decoding decoding(session, {}, 1, 1);
+  TraceSetting setting{session.mesh(), session.rules(), token_batch_specification(2, 8)};
+  const auto teachers = [&] {
+    return std::ranges::count_if(session.executor().persistent(), [](const Buffer& buffer) {
+      return buffer.name.find("teacher.") != std::string::npos;
+    });
+  };
+  session.add_program(session.task().eval_graph(setting, Weights::kTrained));
+  REQUIRE(session.executor().persistent().size() > 10);
+  REQUIRE(teachers() == 0);
+  session.add_program(session.task().train_graph(setting));
+  REQUIRE(teachers() > 10);
 }
 
 TEST_CASE("decoding a model that is not a language model is an error") {

@@ -191,14 +191,19 @@ TEST_CASE("beam search permutes the state of a recurrence") {
   const bool repeated = GENERATE(false, true);
   const SpmdCase trial = case_of(repeated, {1, repeated ? 2 : 1, 1});
   const auto task = task_of(trial);
-  const TokenRows rows = random_rows(2);
+  const TokenRows rows = random_rows(4);
   const auto expected = whole_logits(*task_of(trial.on_one_device()), kLength, rows);
-  DecodeTrial decoder(*task, setting_of(trial, 2), {1, 5});
-  decoder.take(5, {next(rows[0], 0, 5), next(rows[1], 0, 3)});
-  decoder.reorder({1, 0});
-  const auto logits = decoder.take(1, {next(rows[1], 3, 1), next(rows[0], 5, 1)});
+  DecodeSetting setting = setting_of(trial, 4);
+  setting.rows_per_prompt = 2;
+  DecodeTrial decoder(*task, setting, {1, 5});
+  decoder.take(5, {next(rows[0], 0, 5), next(rows[1], 0, 3), {}, next(rows[3], 0, 4)});
+  decoder.reorder({1, 0, 1, 1});
+  const auto logits = decoder.take(
+      1, {next(rows[1], 3, 1), next(rows[0], 5, 1), next(rows[3], 4, 1), next(rows[3], 4, 1)});
   require_near(logits[0], expected[1], 3);
   require_near(logits[1], expected[0], 5);
+  require_near(logits[2], expected[3], 4);
+  require_near(logits[3], expected[3], 4);
 }
 
 std::vector<double> logits_of(const BaseTask& task, const ReferenceInputs& weights,

@@ -136,38 +136,78 @@ TEST_CASE(
   REQUIRE(totals[DecodeStrategy::kGreedy] > totals[DecodeStrategy::kSample]);
 }
 
-TEST_CASE("decoded text does not depend on the mesh or the number of processes") {
+// Decodes in processes that are threads of this one; returns the file, or the errors.
+std::string decoded_by(size_t count, const ExperimentConfig& config, const fs::path& directory) {
+  const fs::path file = directory / "decoder_out/copies/step_0000000006.jsonl";
+  fs::remove(file);
+  RunWith options = decoding();
+  options.devices = 1;
+  for (const int64_t size : config.mesh.ici_mesh_shape) options.devices *= size;
+  options.devices /= static_cast<int64_t>(count);
+  const auto transports = make_loopback(static_cast<int>(count));
+  std::vector<std::string> errors(count);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < count; ++rank)
+      threads.emplace_back([&, rank] {
+        ProcessGroup processes(transports[rank], std::chrono::seconds(60));
+        try {
+          run_tiny(config, directory, options, processes);
+        } catch (const Error& error) {
+          errors[rank] = fmt::format("{}: {}\n", rank, error.what());
+          processes.fail_together(error.what(), 1, std::chrono::seconds(20));
+        }
+      });
+  }
+  std::string failed;
+  for (const std::string& error : errors) failed += error;
+  return failed.empty() ? read_bytes(file) : failed;
+}
+
+TEST_CASE("a dataset is decoded in shards, to the same bytes by any number of processes") {
   const TemporaryDirectory directory;
   ExperimentConfig config = decodable();
   REQUIRE(run_tiny(config, directory.path()) == 0);
+  task_of(config).decode.num_examples = 11;  // Shares of different sizes.
+  task_of(config).decode.batch = 8;
+  task_of(config).decode.window = 9;
   for (const DecodeStrategy strategy : {DecodeStrategy::kSample, DecodeStrategy::kBeam}) {
     INFO(enum_name(strategy));
-    task_of(config).decode.strategy = strategy;
+    DecodeHParams& p = task_of(config).decode;
+    p.strategy = strategy;
+    p.num_samples = p.beam_size = strategy == DecodeStrategy::kBeam ? 3 : 1;
+    p.window = strategy == DecodeStrategy::kBeam ? 0 : 9;
     config.mesh.ici_mesh_shape.clear();
-    REQUIRE(run_tiny(config, directory.path(), decoding()) == 0);
+    const std::string one_device = decoded_by(1, config, directory.path());
     const std::vector<Json> expected = decoded(directory.path());
-    config.rules = strategy_rules(Strategy::kFullyShardedTensor);
-    RunWith options = decoding();
-    config.mesh.ici_mesh_shape = {1, 2, 2};
-    options.devices = 4;
-    REQUIRE(run_tiny(config, directory.path(), options) == 0);
-    require_same(decoded(directory.path()), expected);
-
-    fs::remove_all(directory / "decoder_out");
-    options.devices = 2;
-    const auto transports = make_loopback(2);
-    std::vector<int> codes(2, -1);
-    {
-      std::vector<std::jthread> threads;
-      for (size_t rank = 0; rank < 2; ++rank)
-        threads.emplace_back([&, rank] {
-          ProcessGroup processes(transports[rank], std::chrono::seconds(60));
-          codes[rank] = run_tiny(config, directory.path(), options, processes);
-        });
+    REQUIRE(std::ssize(expected) == 11 * p.num_samples);
+    for (const auto& [shape, mesh_rules] :
+         {std::pair{std::vector<int64_t>{1, 4, 1}, Strategy::kReplicas},
+          std::pair{std::vector<int64_t>{1, 2, 2}, Strategy::kFullyShardedTensor},
+          std::pair{std::vector<int64_t>{1, 1, 2}, Strategy::kFullyShardedTensor}}) {
+      INFO(shape[1] << " x " << shape[2]);
+      config.mesh.ici_mesh_shape = shape;
+      config.rules = strategy_rules(mesh_rules);
+      const std::string together = decoded_by(1, config, directory.path());
+      INFO(together);
+      require_same(decoded(directory.path()), expected);
+      if (mesh_rules == Strategy::kReplicas) REQUIRE(together == one_device);
+      REQUIRE(decoded_by(2, config, directory.path()) == together);
+      if (shape[1] > 1) REQUIRE(decoded_by(4, config, directory.path()) == together);
     }
-    REQUIRE(codes == std::vector<int>{0, 0});
-    require_same(decoded(directory.path()), expected);
   }
+}
+
+TEST_CASE("an error of a process that decodes names the prompt, and leaves no file") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = decodable();
+  REQUIRE(run_tiny(config, directory.path()) == 0);
+  config.mesh.ici_mesh_shape = {1, 4, 1};
+  task_of(config).decode.cache_length = 10;
+  REQUIRE_THAT(
+      decoded_by(2, config, directory.path()),
+      Catch::Contains("0: prompt 1 has 4 tokens") && Catch::Contains("1: prompt 3 has 4 tokens"));
+  REQUIRE(!fs::exists(directory / "decoder_out/copies/step_0000000006.jsonl"));
 }
 
 TEST_CASE("a running job is followed, and decoded with each of its checkpoints once") {

@@ -10,7 +10,7 @@
 
 #include "core/base/process.h"
 #include "core/io/json.h"
-#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 #include "tasks/run/report/report.h"
 #include "tasks/run/report/run_comparison.h"
 #include "tests/support/catch.h"

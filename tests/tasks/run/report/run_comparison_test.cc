@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "tasks/run/directory/find_runs.h"
+#include "tasks/run/directory/run_config.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/run/report/sample_run.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values by step, thinned as they arrive.
-#include "tasks/run/report/series.h"
-
 #include <limits>
 
 #include "core/io/json.h"
+#include "tasks/run/report/metrics_log.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

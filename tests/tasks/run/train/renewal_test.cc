@@ -25,12 +25,27 @@ using Catch::Contains;
 
 constexpr int64_t kSteps = 7, kInterval = 3;
 
-ExperimentConfig renewing(int64_t interval = kInterval) {
+// An optimizer, and the beginnings of the names of state that it renews, and of other state.
+struct Renewing {
+  Template<BaseOptimizer> optimizer_tpl;
+  std::string renewed, other;
+  double margin = 1e-8;  // For what is renewed, between meshes.
+};
+
+Template<BaseOptimizer> sophia(int64_t interval) {
+  return SophiaG::HParams{.learning_rate = 1e-2, .rho = 1e-3, .hessian_interval = interval};
+}
+
+const std::vector<Renewing> kRenewing = {
+    {sophia(kInterval), "learner/h/", "learner/m/"},
+    {Shampoo::HParams{.learning_rate = 1e-2, .root_interval = kInterval, .damping = 1e-2},
+     "learner/left_root/", "learner/left/", 1e-4}};  // Roots have elements of some tens.
+
+ExperimentConfig renewing(const Template<BaseOptimizer>& optimizer_tpl = sophia(kInterval)) {
   ExperimentConfig config = tiny_config(kSteps);
   task_of(config).train.save_interval_steps = 1;
   task_of(config).train.save_max_to_keep = 0;
-  task_of(config).learner.optimizer_tpl =
-      SophiaG::HParams{.learning_rate = 1e-2, .rho = 1e-3, .hessian_interval = interval};
+  task_of(config).learner.optimizer_tpl = optimizer_tpl;
   return config;
 }
 
@@ -43,9 +58,9 @@ std::map<std::string, std::vector<std::byte>> arrays_of(const fs::path& run, int
   return arrays;
 }
 
-TEST_CASE("the curvature is renewed in the first step and in every few steps after it") {
+void require_renewals(const Renewing& row) {
   const TemporaryDirectory directory;
-  REQUIRE(run_tiny(renewing(), directory / "run") == 0);
+  REQUIRE(run_tiny(renewing(row.optimizer_tpl), directory / "run") == 0);
   auto before = arrays_of(directory / "run", 1);
   const auto is_zero = [](const std::vector<std::byte>& bytes) {
     return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
@@ -54,10 +69,10 @@ TEST_CASE("the curvature is renewed in the first step and in every few steps aft
     const auto after = arrays_of(directory / "run", step);
     for (const auto& [path, bytes] : after) {
       INFO(path << " after " << step << " steps");
-      if (path.starts_with("learner/h/")) {
+      if (path.starts_with(row.renewed)) {
         REQUIRE(!is_zero(bytes));
         if (step > 1) REQUIRE((bytes != before.at(path)) == ((step - 1) % kInterval == 0));
-      } else if (path.starts_with("learner/m/") && step > 1) {
+      } else if (path.starts_with(row.other) && step > 1) {
         REQUIRE(bytes != before.at(path));
       }
     }
@@ -65,11 +80,15 @@ TEST_CASE("the curvature is renewed in the first step and in every few steps aft
   }
 }
 
-TEST_CASE("a run with renewed state resumes bit for bit, and is the same on a mesh") {
+TEST_CASE("state is renewed in the first step and in every few steps after it") {
+  for (const Renewing& row : kRenewing) require_renewals(row);
+}
+
+void require_resume(const Renewing& row) {
   const TemporaryDirectory directory;
   const fs::path whole = directory / "whole", parts = directory / "parts";
-  REQUIRE(run_tiny(renewing(), whole) == 0);
-  ExperimentConfig config = renewing();
+  REQUIRE(run_tiny(renewing(row.optimizer_tpl), whole) == 0);
+  ExperimentConfig config = renewing(row.optimizer_tpl);
   RunWith options;
   options.allow_config_change = true;
   for (const int64_t steps : {3, 4, 5, 7}) {  // Resumed at a renewal, after it and before one.
@@ -78,7 +97,7 @@ TEST_CASE("a run with renewed state resumes bit for bit, and is the same on a me
   }
   REQUIRE(arrays_of(parts, kSteps) == arrays_of(whole, kSteps));
 
-  config = renewing();
+  config = renewing(row.optimizer_tpl);
   config.mesh.ici_mesh_shape = {1, 2, 2};
   config.rules = strategy_rules(Strategy::kFullyShardedTensor);
   RunWith four;
@@ -86,20 +105,24 @@ TEST_CASE("a run with renewed state resumes bit for bit, and is the same on a me
   REQUIRE(run_tiny(config, directory / "mesh", four) == 0);
   const auto one = arrays_of(whole, 2), mesh = arrays_of(directory / "mesh", 2);
   for (const auto& [path, bytes] : one) {
-    if (!path.starts_with("learner/h/")) continue;
+    if (!path.starts_with(row.renewed)) continue;
     for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
       float a = 0.0f, b = 0.0f;
       std::memcpy(&a, &bytes[i], sizeof a);
       std::memcpy(&b, &mesh.at(path)[i], sizeof b);
       INFO(path << "[" << i / sizeof(float) << "]");
-      REQUIRE(b == Approx(a).epsilon(1e-3).margin(1e-8));
+      REQUIRE(b == Approx(a).epsilon(1e-3).margin(row.margin));
     }
   }
 }
 
+TEST_CASE("a run with renewed state resumes bit for bit, and is the same on a mesh") {
+  for (const Renewing& row : kRenewing) require_resume(row);
+}
+
 TEST_CASE("an interval of one step renews in all of them, by one program") {
   const TemporaryDirectory directory;
-  REQUIRE(run_tiny(renewing(1), directory / "run") == 0);
+  REQUIRE(run_tiny(renewing(sophia(1)), directory / "run") == 0);
   auto before = arrays_of(directory / "run", 1);
   const auto after = arrays_of(directory / "run", 2);
   for (const auto& [path, bytes] : after)
@@ -107,14 +130,16 @@ TEST_CASE("an interval of one step renews in all of them, by one program") {
 }
 
 TEST_CASE("a plan has the steps that renew state") {
-  const TemporaryDirectory directory;
-  RunWith options;
-  options.mode = PlanOptions{.output = directory / "plan.json"};
-  REQUIRE(run_tiny(renewing(), directory / "run", options) == 0);
-  const Json plan = parse_json(read_bytes(directory / "plan.json"), "plan.json");
-  const Json& renewal = plan.at("renewal");
-  REQUIRE(renewal.at("interval").as_integer() == kInterval);
-  REQUIRE(renewal.at("peak_bytes").as_integer() > 0);
+  for (const Renewing& row : kRenewing) {
+    const TemporaryDirectory directory;
+    RunWith options;
+    options.mode = PlanOptions{.output = directory / "plan.json"};
+    REQUIRE(run_tiny(renewing(row.optimizer_tpl), directory / "run", options) == 0);
+    const Json plan = parse_json(read_bytes(directory / "plan.json"), "plan.json");
+    const Json& renewal = plan.at("renewal");
+    REQUIRE(renewal.at("interval").as_integer() == kInterval);
+    REQUIRE(renewal.at("peak_bytes").as_integer() > 0);
+  }
 }
 
 TEST_CASE("drawn labels and intervals that a learner or a model cannot have are refused") {

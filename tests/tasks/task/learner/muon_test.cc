@@ -12,6 +12,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "tasks/task/learner/shampoo.h"
 #include "tasks/testing/tested_optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_noise.h"
@@ -177,8 +178,10 @@ struct MeshUpdate {
   std::map<std::string, std::vector<double>> on_mesh, on_one;
 };
 
-MeshUpdate updated_on(const Mesh& mesh, const Type& type, const FanAxes& fans) {
-  const Muon muon(Muon::HParams{.dtype = DType::kF32});
+MeshUpdate updated_on(const Mesh& mesh, const Type& type, const FanAxes& fans,
+                      const BaseOptimizer& optimizer) {
+  ReferenceInputs values = {{"w", golden_noise("w", type.elements())},
+                            {"gradient", golden_noise("gradient", type.elements())}};
   const auto traced = [&](Graph& graph, const Mesh& on, const Type& stored) {
     const AxisRules rules;
     const TraceScope trace(graph, on, rules);
@@ -192,15 +195,17 @@ MeshUpdate updated_on(const Mesh& mesh, const Type& type, const FanAxes& fans) {
                         .apply = less(scalar(0.0), scalar(1.0)),
                         .weight_decay = 0.1,
                         .matrix = fans};
-    for (const Slot& slot : muon.slots("w", stored))
-      inputs.slots.push_back(input("momentum", InputKind::kState, slot.type));
-    const Updated next = checked_update(muon, inputs);
+    const std::vector<Slot> slots = checked_slots(optimizer, {"w", stored, fans});
+    for (const auto& [name, slot] : slots) {
+      inputs.slots.push_back(input(name, InputKind::kState, slot));
+      const auto size = static_cast<size_t>(slot.elements());
+      values[name] =
+          name == "momentum" ? golden_noise(name, slot.elements()) : std::vector<double>(size, 0.0);
+    }
+    const Updated next = checked_update(optimizer, inputs);
     graph.add_update("w", next.parameter.id());
-    graph.add_update("momentum", next.slots[0].id());
+    for (size_t i = 0; i < slots.size(); ++i) graph.add_update(slots[i].name, next.slots[i].id());
   };
-  const ReferenceInputs values = {{"w", golden_noise("w", type.elements())},
-                                  {"gradient", golden_noise("gradient", type.elements())},
-                                  {"momentum", golden_noise("momentum", type.elements())}};
   Type whole = type;
   for (Axis& axis : whole.axes) axis.split.clear();
   Graph on_mesh, on_one;
@@ -260,17 +265,20 @@ const std::vector<MeshRow> kMeshRows = {
      "layers/stage=4 embed/data=6 mlp=4",
      "layers/stage/data=4 embed=6 mlp=4"}};
 
-TEST_CASE("Muon's update is the same on twenty meshes, where devices share the matrices") {
+TEST_CASE("updates of matrices are the same on twenty meshes, where devices share the matrices") {
+  const Muon muon(Muon::HParams{.dtype = DType::kF32});
+  const Shampoo shampoo(Shampoo::HParams{.damping = 0.1});
   for (const MeshRow& row : kMeshRows) {
     INFO(row.stored);
     const Mesh mesh(row.mesh);
     const Type type = parse_type(fmt::format("f32[\"{}\"]", row.stored));
     const MatrixAxes axes{row.fans.out, row.fans.in};
-    REQUIRE(whole_matrices(type, axes, mesh).whole.text_sized() ==
-            fmt::format("f32[\"{}\"]", row.whole));
-    const MeshUpdate update = updated_on(mesh, type, row.fans);
-    for (const auto& [name, values] : update.on_one)
-      REQUIRE(largest_difference(update.on_mesh.at(name), values) < 1e-12);
+    REQUIRE(whole_matrices(type, axes, mesh).text_sized() == fmt::format("f32[\"{}\"]", row.whole));
+    for (const BaseOptimizer* optimizer : std::vector<const BaseOptimizer*>{&muon, &shampoo}) {
+      const MeshUpdate update = updated_on(mesh, type, row.fans, *optimizer);
+      for (const auto& [name, values] : update.on_one)
+        REQUIRE(largest_difference(update.on_mesh.at(name), values) < 1e-12);
+    }
   }
   REQUIRE(kMeshRows.size() > 20);
 }
@@ -279,7 +287,7 @@ TEST_CASE("layers in pieces of a pipeline keep their stages, and their matrices 
   Mesh mesh({{"stage", 2}, {"data", 2}});
   mesh.divide_layers({1, 2});
   const Type type = parse_type("f32[\"layers/stage=3 embed/data=6 mlp=4\"]");
-  REQUIRE(whole_matrices(type, {{"mlp"}, {"embed"}}, mesh).whole.text_sized() ==
+  REQUIRE(whole_matrices(type, {{"mlp"}, {"embed"}}, mesh).text_sized() ==
           "f32[\"layers/stage=3 embed=6 mlp=4\"]");
 }
 

@@ -50,6 +50,18 @@ const std::map<std::string, Template<BaseOptimizer>> kOptimizers = {
      with_schedule(Lamb::HParams{.bias_correction = false, .max_norm = 1.5, .weight_decay = 0.1})},
     {"lamb_debiased", with_schedule(Lamb::HParams{.max_norm = 0.0, .weight_decay = 0.1})},
     {"sophia", with_schedule(SophiaG::HParams{.rho = 0.1})},
+    {"shampoo", with_schedule(Shampoo::HParams{
+                    .momentum = 0.0,
+                    .statistics_decay = 1.0,
+                    .epsilon = 0.1,
+                    .scale = ShampooScale::kOriginal,
+                    .other_tpl = AdamW::HParams{.learning_rate = kRate, .weight_decay = 0.1}})},
+    {"shampoo_averages",
+     with_schedule(Shampoo::HParams{
+         .statistics_decay = 0.8,
+         .epsilon = 0.1,
+         .max_precondition_dims = 5,
+         .other_tpl = AdamW::HParams{.learning_rate = kRate, .weight_decay = 0.1}})},
     {"schedule_free", with_schedule(ScheduleFreeAdamW::HParams{.weight_decay = 0.1})},
     {"schedule_free_powers",
      with_schedule(ScheduleFreeAdamW::HParams{.step_power = 0.5, .rate_power = 1.0})},

@@ -108,7 +108,7 @@ TEST_CASE("every optimizer stores a neighbour in bf16 of the state that it has i
     narrow.run({some_numbers(12, 1)});
     REQUIRE(narrow.parameter == wide.parameter);  // The first step starts from zeros.
     REQUIRE(narrow.slots.size() == wide.slots.size());
-    const std::vector<Slot> slots = row.narrow.instantiate()->slots("w", kMatrix);
+    const std::vector<Slot> slots = row.narrow.instantiate()->slots({"w", kMatrix, {}});
     int64_t narrow_slots = 0;
     for (size_t s = 0; s < slots.size(); ++s)
       for (size_t i = 0; i < wide.slots[s].size(); ++i) {

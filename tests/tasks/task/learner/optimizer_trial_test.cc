@@ -170,7 +170,7 @@ TEST_CASE("the update of a stack whose layers are split keeps the layout of the 
                         .count = in[4],
                         .apply = in[5],
                         .average = in[6]};
-    for (const Slot& slot : optimizer->slots("w", in[0].type()))
+    for (const Slot& slot : optimizer->slots({"w", in[0].type(), {}}))
       inputs.slots.push_back(input("slot " + slot.name, InputKind::kState, slot.type));
     REQUIRE(optimizer->update(inputs).parameter.type() == in[0].type());
   }
