@@ -217,7 +217,7 @@ bool program_exists(std::string_view name) {
   return false;
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output) {
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output, int input) {
   std::vector<char*> pointers;
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
@@ -225,8 +225,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (output >= 0 && descriptor != STDIN_FILENO)
-      posix_spawn_file_actions_adddup2(&files, output, descriptor);
+    if (const int given = descriptor == STDIN_FILENO ? input : output; given >= 0)
+      posix_spawn_file_actions_adddup2(&files, given, descriptor);
     else
       posix_spawn_file_actions_addopen(&files, descriptor, "/dev/null", O_RDWR, 0);
   posix_spawnattr_t attributes;

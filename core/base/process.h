@@ -59,12 +59,12 @@ int usable_processors();
 // Returns whether an absolute folder of PATH has an executable file of this name.
 bool program_exists(std::string_view name);
 
-// A child process in its own process group. Its standard input is /dev/null.
+// A child process in its own process group.
 class ChildProcess {
  public:
   // Starts arguments[0], looked up in PATH, without a shell. Standard output and error go to the
-  // descriptor `output`; -1: to /dev/null. Error if that fails.
-  explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1);
+  // descriptor `output`, standard input comes from `input`; -1: /dev/null. Error if that fails.
+  explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1, int input = -1);
   ~ChildProcess();  // Kills the process group unless it has ended (wait) or was released.
   ChildProcess& operator=(ChildProcess&&) = delete;  // Neither copied nor moved.
 

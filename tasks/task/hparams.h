@@ -13,6 +13,7 @@
 #include "core/compile/numerics.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
+#include "tasks/task/base_tracker.h"
 #include "tasks/task/eval_metrics.h"
 #include "tasks/task/pipeline_schedules.h"
 
@@ -184,6 +185,10 @@ struct TrainHParams {
   InitFrom init_from;
   EarlyStopping early_stopping;
   SampleHParams sample;
+  std::map<std::string, Template<BaseTracker>> trackers;  // By a name that the user chooses.
+  std::vector<std::string> tags;
+  std::string notify;
+  int64_t tracker_wait_seconds = 10;
   FIELDS(About(num_train_steps, kNotNegative), About(seed, "of initial weights and dropout"),
          phases,
          About(num_microbatches, "gradient accumulation within a step", {.min = 1, .max = 16384}),
@@ -207,7 +212,10 @@ struct TrainHParams {
          About(deterministic, "false permits GPU kernels whose bits differ from run to run"),
          About(numerics,
                "f64: in double precision, slow; mesh_invariant: the same bits on every mesh"),
-         init_from, early_stopping, sample)
+         init_from, early_stopping, sample, trackers,
+         About(tags, "of the run in trackers: a word, or name=value"),
+         About(notify, "shell command at start, failure and end, with a JSON object as input"),
+         About(tracker_wait_seconds, "for trackers and notify, at the end of a run", {.min = 0}))
 };
 
 // How one dataset of an experiment's `eval_inputs` is scored. When: task.train.eval_….

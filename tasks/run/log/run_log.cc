@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -25,8 +26,11 @@ std::string split_of(std::string_view eval_metric) {
       eval_metric.substr(kEvalMetricPrefix.size(), slash - kEvalMetricPrefix.size()));
 }
 
-RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step)
-    : run_directory_(run_directory), first_step_(restored_step + 1) {
+RunLog::RunLog(const std::filesystem::path& run_directory, int64_t restored_step,
+               std::unique_ptr<Trackers> trackers)
+    : run_directory_(run_directory),
+      first_step_(restored_step + 1),
+      trackers_(std::move(trackers)) {
   lines_.emplace(run_directory / "metrics.jsonl", restored_step);
   const std::filesystem::path samples = run_directory / "samples.jsonl";
   if (std::filesystem::exists(samples)) sample_lines_.emplace(samples, restored_step);
@@ -57,6 +61,20 @@ void RunLog::train(const TrainLine& line) {
   json.add("input_wait", line.input_wait).add("skipped", line.skipped);
   for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
   lines_->append(json.text());
+  if (!trackers_) return;
+  std::map<std::string, double> values = line.metrics;
+  values.insert(line.rule_rates.begin(), line.rule_rates.end());
+  values.insert(line.parameter_norms.begin(), line.parameter_norms.end());
+  values.insert({{"loss", line.loss},
+                 {"learning_rate", line.learning_rate},
+                 {"grad_norm", line.grad_norm},
+                 {"tokens", static_cast<double>(line.tokens)},
+                 {"tokens_per_sec", line.tokens_per_sec},
+                 {"step_time", line.step_time},
+                 {"input_wait", line.input_wait},
+                 {"skipped", static_cast<double>(line.skipped)}});
+  if (line.mfu >= 0.0) values["mfu"] = line.mfu;
+  trackers_->metrics(line.step, json.text(), values);
 }
 
 void RunLog::summarise(const TrainLine& line) {
@@ -77,6 +95,7 @@ void RunLog::summarise(const TrainLine& line) {
   if (line.mfu >= 0.0) file.scalar(line.step, "speed/mfu", line.mfu);
   for (const auto& [name, value] : line.parameter_norms) file.scalar(line.step, name, value);
   flush();
+  if (trackers_) trackers_->histograms(line.step, line.histograms);
 }
 
 // Each dataset is a split, so that TensorBoard draws their losses in one chart.
@@ -93,6 +112,22 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics,
     events_of(split_of(name)).histogram(step, metric_tag(name, histograms), values);
   lines_->append(json.text());
   flush();
+  if (!trackers_) return;
+  trackers_->metrics(step, json.text(), metrics);
+  trackers_->histograms(step, histograms);
+}
+
+// A run's last event comes after the end of its trackers: it is the last line.
+void RunLog::append_event(std::string_view name, int64_t step, const std::string& line) {
+  if (trackers_ && (name == "done" || name == "failed" || name == "preempt")) {
+    for (const auto& [tracker, dropped] :
+         std::exchange(trackers_, nullptr)->finish(step, line, name))
+      event("tracker_dropped", step, {{"count", static_cast<double>(dropped)}},
+            {{"tracker", tracker}});
+  } else if (trackers_) {
+    trackers_->event(step, line, name);
+  }
+  lines_->append(line);
 }
 
 void RunLog::event(std::string_view name, int64_t step,
@@ -103,12 +138,13 @@ void RunLog::event(std::string_view name, int64_t step,
   json.add("event", name).add("step", step);
   for (const auto& [key, value] : details) json.add(key, value);
   for (const auto& [key, value] : texts) json.add(key, valid_utf8(value));
-  lines_->append(json.text());
+  append_event(name, step, json.text());
 }
 
 void RunLog::event(std::string_view name, int64_t step, std::string_view reason) {
   if (!lines_) return;
-  lines_->append(
+  append_event(
+      name, step,
       JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
 }
 
@@ -119,6 +155,19 @@ void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
   for (const auto& [name, markdown] : pages) events_of("train").text(step, name, markdown);
   for (const std::string& line : lines) sample_lines_->append(line);
   flush();
+  if (trackers_) trackers_->samples(step, lines, pages);
+}
+
+std::unique_ptr<RunLog> open_run_log(const RunSetting& setting, const TrainHParams& p,
+                                     const std::string& hparams_toml,
+                                     const std::filesystem::path& files, int64_t restored_step,
+                                     Console& console) {
+  const std::filesystem::path directory = std::filesystem::absolute(setting.job_log_dir);
+  const std::string name = fmt::format("{}/{}", setting.experiment, directory.filename().string());
+  return std::make_unique<RunLog>(
+      files, restored_step,
+      Trackers::start(p, name, hparams_toml, directory, restored_step,
+                      [&console](std::string_view line) { console.info(line); }));
 }
 
 void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,

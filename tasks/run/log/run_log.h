@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine-readable record of a run: lines of metrics.jsonl and TensorBoard summaries, with the
-// names of docs/formats.md; and failures.log.
+// names of docs/formats.md, which it also passes on to the run's trackers; and failures.log.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include "tasks/run/log/console.h"
 #include "tasks/run/log/event_file.h"
 #include "tasks/run/log/jsonl_writer.h"
+#include "tasks/run/run_setting.h"
+#include "tasks/run/trackers/trackers.h"
 
 namespace tessera {
 
@@ -65,7 +68,8 @@ class RunLog {
  public:
   RunLog() = default;  // Records nothing, for processes other than process 0.
   // Appends to the directory's files after removing lines after `restored_step`.
-  RunLog(const std::filesystem::path& run_directory, int64_t restored_step);
+  RunLog(const std::filesystem::path& run_directory, int64_t restored_step,
+         std::unique_ptr<Trackers> trackers = nullptr);
 
   // What another program did to metrics.jsonl (JsonlWriter::damage), or "".
   std::string_view damage() const { return lines_ ? lines_->damage() : ""; }
@@ -88,13 +92,21 @@ class RunLog {
  private:
   EventFile& events_of(const std::string& split);
   void flush();
+  void append_event(std::string_view name, int64_t step, const std::string& line);
 
   std::filesystem::path run_directory_;
   int64_t first_step_ = 0;
   std::optional<JsonlWriter> lines_;         // None: nothing is recorded.
   std::optional<JsonlWriter> sample_lines_;  // Created when first used, as are events_.
   std::map<std::string, EventFile> events_;  // By split.
+  std::unique_ptr<Trackers> trackers_;       // Null: none, or ended.
 };
+
+// The log of a run of training in `files`, the run's directory, with the trackers of `p`.
+std::unique_ptr<RunLog> open_run_log(const RunSetting& setting, const TrainHParams& p,
+                                     const std::string& hparams_toml,
+                                     const std::filesystem::path& files, int64_t restored_step,
+                                     Console& console);
 
 // Reports records that were skipped because they could not be read.
 class CorruptRecordsReport {

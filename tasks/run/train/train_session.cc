@@ -25,6 +25,7 @@
 #include "tasks/run/session/batch_check.h"
 #include "tasks/run/session/check_rules.h"
 #include "tasks/run/session/model_state.h"
+#include "tasks/run/trackers/trackers.h"
 #include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
 #include "tasks/task/learner/path_patterns.h"
@@ -258,6 +259,7 @@ void require_metrics(const Session& session) {
   const TrainHParams& p = session.train();
   session.evaluation().require("task.train.early_stopping.metric", p.early_stopping.metric);
   session.evaluation().require("task.train.save_keep_best", p.save_keep_best);
+  check_trackers(p);
 }
 
 void introduce_run(const std::string& title, const Session& session, const std::string& note,

@@ -106,7 +106,8 @@ class Session : public ModelSession {
   std::unique_ptr<TrainingSamples> samples_;
 };
 
-// Error if early stopping or save_keep_best names a metric that evaluation does not have.
+// Error if early stopping or save_keep_best names a metric that evaluation does not have, or if a
+// tracker's configuration is wrong.
 void require_metrics(const Session& session);
 
 // Prints what precedes the first step: `title` (experiment and run directory), devices, `note`,

@@ -178,8 +178,9 @@ class Trainer final : public BaseRun {
   }
 
   void open_logs() {
-    log_ = processes_.is_first() ? std::make_unique<RunLog>(files(), step_)
-                                 : std::make_unique<RunLog>();
+    log_ = std::make_unique<RunLog>();
+    if (processes_.is_first())
+      log_ = open_run_log(setting_, p(), hparams_toml_, files(), step_, console_);
     if (processes_.is_first()) report_.emplace(directory_, console_);
     if (processes_.is_first() && step_ > 0) {
       const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,

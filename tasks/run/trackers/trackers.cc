@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/run/trackers/trackers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "core/hparams/text.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "tasks/run/trackers/exec_tracker.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = TrackerRecord::Kind;
+
+constexpr std::string_view kNotify = "notify";
+
+// Adds the values of a configuration by path.
+void add_values(const Tree& tree, const std::string& path,
+                std::map<std::string, std::string>* values) {
+  if (!tree.is_table()) {
+    if (tree.is_set()) (*values)[path] = tree.is_text() ? tree.text : tree.value_text();
+    return;
+  }
+  for (size_t i = 0; i < tree.items.size(); ++i)
+    add_values(tree.items[i], tree.item_path(path, i), values);
+}
+
+// The run's own id, made at its first start.
+std::string id_of(const fs::path& directory) {
+  const fs::path file = directory / "trackers/id";
+  if (fs::exists(file)) return read_file(file);
+  std::random_device random;
+  const std::string id = fmt::format("{:08x}{:08x}", random(), random());
+  fs::create_directories(file.parent_path());
+  write_file_atomically(file, id);
+  return id;
+}
+
+// Thirty bins of equal width over the finite values, as edges and counts.
+std::string histogram_line(int64_t step, const std::string& name, std::vector<double> values) {
+  constexpr size_t kBins = 30;
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return "";
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  const double low = *least, width = (*most > low ? *most - low : 1.0) / kBins;
+  std::vector<double> edges(kBins + 1);
+  std::vector<int64_t> counts(kBins);
+  for (size_t i = 0; i <= kBins; ++i) edges[i] = low + width * static_cast<double>(i);
+  for (const double value : values)
+    ++counts[std::min(kBins - 1, static_cast<size_t>((value - low) / width))];
+  return JsonLine()
+             .add("record", "histogram")
+             .add("step", step)
+             .add("name", std::string_view(name))
+             .add_raw("edges", json_list(edges))
+             .add_raw("counts", json_list(counts))
+             .text() +
+         "\n";
+}
+
+std::string line_text(std::string_view line) { return fmt::format("{}\n", line); }
+
+}  // namespace
+
+void check_trackers(const TrainHParams& p) {
+  for (const auto& [name, tracker] : p.trackers) {
+    const ErrorContext where("task.train.trackers." + name);
+    if (name.empty() || name == kNotify || name.find('/') != std::string::npos)
+      fail("the tracker's name is '{}', expected a word other than '{}' without '/'", name,
+           kNotify);
+    tracker.instantiate();
+  }
+}
+
+std::unique_ptr<Trackers> Trackers::start(const TrainHParams& p, const std::string& name,
+                                          const std::string& hparams_toml,
+                                          const fs::path& directory, int64_t step, Warn warn) {
+  if (p.trackers.empty() && p.notify.empty()) return nullptr;
+  TrackedRun run{.tracker = "",
+                 .id = id_of(directory),
+                 .name = name,
+                 .directory = fs::absolute(directory),
+                 .step = step,
+                 .tags = p.tags,
+                 .config = {}};
+  add_values(parse_toml(hparams_toml, "hparams.toml"), "", &run.config);
+  std::unique_ptr<Trackers> all(
+      new Trackers(run.directory, p.tracker_wait_seconds, std::move(warn)));
+  for (const auto& [tracker, tpl] : p.trackers) {
+    run.tracker = tracker;
+    all->queues_.try_emplace(tracker, tpl.instantiate(), run);
+  }
+  if (p.notify.empty()) return all;
+  run.tracker = kNotify;
+  all->queues_.try_emplace(run.tracker, std::make_unique<NotifyCommand>(p.notify), run);
+  return all;
+}
+
+void Trackers::add(TrackerRecord record) {
+  record.milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
+  for (auto& [name, queue] : queues_) queue.add(record);
+  warn_of_problems();
+}
+
+void Trackers::warn_of_problems() {
+  for (auto& [name, queue] : queues_)
+    if (const std::string problem = queue.take_problem(); !problem.empty())
+      warn_(fmt::format("warning: tracker {}: {}", name, problem));
+}
+
+void Trackers::metrics(int64_t step, std::string_view line,
+                       const std::map<std::string, double>& values) {
+  add({.kind = Kind::kMetrics, .step = step, .lines = line_text(line), .metrics = values});
+}
+
+void Trackers::event(int64_t step, std::string_view line, std::string_view name) {
+  add({.kind = Kind::kEvent, .step = step, .lines = line_text(line), .name = std::string(name)});
+}
+
+void Trackers::samples(int64_t step, const std::vector<std::string>& lines,
+                       const std::map<std::string, std::string>& pages) {
+  TrackerRecord record{.kind = Kind::kSamples, .step = step, .texts = pages};
+  for (const std::string& line : lines)
+    record.lines += R"({"record": "sample", )" + line_text(line.substr(1));
+  add(std::move(record));
+}
+
+void Trackers::histograms(int64_t step, const Histograms& histograms) {
+  for (const auto& [name, values] : histograms)
+    if (std::string line = histogram_line(step, name, values); !line.empty())
+      add({.kind = Kind::kHistogram, .step = step, .lines = std::move(line), .name = name});
+}
+
+std::map<std::string, int64_t> Trackers::finish(int64_t step, std::string_view line,
+                                                std::string_view name) {
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    const fs::path file = entry.path().filename();
+    if (file.extension() != ".svg" && file != "report.html") continue;
+    add({.kind = Kind::kFile,
+         .step = step,
+         .lines = line_text(
+             JsonLine().add("record", "file").add("step", step).add("name", file.string()).text()),
+         .name = file.string()});
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(wait_seconds_);
+  const TrackerRecord end{.kind = Kind::kEvent,
+                          .step = step,
+                          .milliseconds = std::time(nullptr) * int64_t{1000},
+                          .lines = line_text(line),
+                          .name = std::string(name)};
+  for (auto& [tracker, queue] : queues_) queue.begin_end(end);
+  std::map<std::string, int64_t> lost;
+  for (auto& [tracker, queue] : queues_)
+    if (const int64_t dropped = queue.finish(deadline); dropped > 0) lost[tracker] = dropped;
+  warn_of_problems();
+  for (const auto& [tracker, dropped] : lost)
+    warn_(fmt::format("warning: tracker {} did not get {} records", tracker, dropped));
+  return lost;
+}
+
+}  // namespace tessera
