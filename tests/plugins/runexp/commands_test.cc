@@ -309,7 +309,7 @@ TEST_CASE("--help is one screen, and that of each command has all its flags and 
 TEST_CASE("completion knows flags, modes, experiments' flags and values") {
   REQUIRE(completions("./runexp --mo") == Words{"--mode="});
   REQUIRE(completions("./runexp --mode=s") ==
-          Words{"--mode=score", "--mode=selfcheck", "--mode=sweep"});
+          Words{"--mode=score", "--mode=selfcheck", "--mode=show_batch", "--mode=sweep"});
   REQUIRE(completions("./runexp --mode s") == Words{"score", "selfcheck", "sweep"});
   REQUIRE(completions("./runexp n") == Words{"new"});
   REQUIRE(completions("./runexp --exp=a --mode=sweep --sweep_g") == Words{"--sweep_goal="});
