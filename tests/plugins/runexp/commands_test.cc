@@ -310,7 +310,7 @@ TEST_CASE("completion knows flags, modes, experiments' flags and values") {
   REQUIRE(completions("./runexp --mo") == Words{"--mode="});
   REQUIRE(completions("./runexp --mode=s") ==
           Words{"--mode=score", "--mode=selfcheck", "--mode=show_batch", "--mode=sweep"});
-  REQUIRE(completions("./runexp --mode s") == Words{"score", "selfcheck", "sweep"});
+  REQUIRE(completions("./runexp --mode s") == Words{"score", "selfcheck", "show_batch", "sweep"});
   REQUIRE(completions("./runexp n") == Words{"new"});
   REQUIRE(completions("./runexp --exp=a --mode=sweep --sweep_g") == Words{"--sweep_goal="});
   REQUIRE(completions("./runexp --mode=sweep --sweep_goal=") ==
