@@ -61,20 +61,7 @@ void RunLog::train(const TrainLine& line) {
   json.add("input_wait", line.input_wait).add("skipped", line.skipped);
   for (const auto& [name, value] : line.parameter_norms) json.add(name, value);
   lines_->append(json.text());
-  if (!trackers_) return;
-  std::map<std::string, double> values = line.metrics;
-  values.insert(line.rule_rates.begin(), line.rule_rates.end());
-  values.insert(line.parameter_norms.begin(), line.parameter_norms.end());
-  values.insert({{"loss", line.loss},
-                 {"learning_rate", line.learning_rate},
-                 {"grad_norm", line.grad_norm},
-                 {"tokens", static_cast<double>(line.tokens)},
-                 {"tokens_per_sec", line.tokens_per_sec},
-                 {"step_time", line.step_time},
-                 {"input_wait", line.input_wait},
-                 {"skipped", static_cast<double>(line.skipped)}});
-  if (line.mfu >= 0.0) values["mfu"] = line.mfu;
-  trackers_->metrics(line.step, json.text(), values);
+  if (trackers_) trackers_->metrics(line.step, json.text());
 }
 
 void RunLog::summarise(const TrainLine& line) {
@@ -113,7 +100,7 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics,
   lines_->append(json.text());
   flush();
   if (!trackers_) return;
-  trackers_->metrics(step, json.text(), metrics);
+  trackers_->metrics(step, json.text());
   trackers_->histograms(step, histograms);
 }
 

@@ -117,9 +117,13 @@ void Trackers::warn_of_problems() {
       warn_(fmt::format("warning: tracker {}: {}", name, problem));
 }
 
-void Trackers::metrics(int64_t step, std::string_view line,
-                       const std::map<std::string, double>& values) {
-  add({.kind = Kind::kMetrics, .step = step, .lines = line_text(line), .metrics = values});
+void Trackers::metrics(int64_t step, const std::string& line) {
+  TrackerRecord record{.kind = Kind::kMetrics, .step = step, .lines = line_text(line)};
+  const Json members = parse_json(line, "metrics.jsonl");
+  for (const auto& [name, value] : members.as_object())
+    if (name != "step" && (value.is_number() || value.is_null()))
+      record.metrics[name] = value.is_null() ? std::nan("") : value.as_number();
+  add(std::move(record));
 }
 
 void Trackers::event(int64_t step, std::string_view line, std::string_view name) {

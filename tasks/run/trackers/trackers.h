@@ -32,7 +32,7 @@ class Trackers {
                                          const std::filesystem::path& directory, int64_t step,
                                          Warn warn);
 
-  void metrics(int64_t step, std::string_view line, const std::map<std::string, double>& values);
+  void metrics(int64_t step, const std::string& line);
   void event(int64_t step, std::string_view line, std::string_view name);
   void samples(int64_t step, const std::vector<std::string>& lines,
                const std::map<std::string, std::string>& pages);
