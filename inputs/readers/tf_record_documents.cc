@@ -5,11 +5,10 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/masked_crc32c.h"
 #include "inputs/readers/record_documents.h"
 
 namespace tessera {
@@ -80,7 +79,7 @@ class ProtoFields {
 // BytesList.
 constexpr uint64_t kFeatures = 1, kFeature = 1, kKey = 1, kValue = 2, kBytesList = 1, kItem = 1;
 
-// Returns the last field of this number; empty if there is none.
+// Returns the last field of this number; empty without one.
 std::string_view field_bytes(std::string_view message, uint64_t number, bool* is_broken) {
   ProtoFields fields(message);
   std::string_view found;
@@ -109,7 +108,7 @@ class TfRecordDocuments final : public RecordDocuments {
     read_whole(buffer_.data(), buffer_.size());
     offset_ += static_cast<int64_t>(buffer_.size());
     const std::string_view data(buffer_.data(), size);
-    if (checksum(data) != load<uint32_t>(buffer_.data() + size))
+    if (masked_crc32c(data) != load<uint32_t>(buffer_.data() + size))
       return Record{std::nullopt, "the checksum of its data is wrong"};
     return parse(data);
   }
@@ -136,20 +135,13 @@ class TfRecordDocuments final : public RecordDocuments {
     return value;
   }
 
-  // TFRecord stores checksums rotated, with a constant added: data that has checksums itself would
-  // have bad ones otherwise.
-  static uint32_t checksum(std::string_view bytes) {
-    const uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
-    return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
-  }
-
   // Reads the length of a record and the checksum of the length; false at the end.
   bool read_head(uint64_t* size) {
     std::array<char, sizeof(uint64_t) + sizeof(uint32_t)> head{};
     if (!read_whole(head.data(), head.size(), true)) return false;
     *size = load<uint64_t>(head.data());
     const std::string_view length(head.data(), sizeof(uint64_t));
-    if (checksum(length) != load<uint32_t>(head.data() + sizeof(uint64_t)) ||
+    if (masked_crc32c(length) != load<uint32_t>(head.data() + sizeof(uint64_t)) ||
         *size > uint64_t{std::numeric_limits<int64_t>::max()} / 2)
       fail("{}: damaged at byte {}: the checksum of a record's length is wrong{}", where(), offset_,
            offset_ == 0 ? ", or it is no TFRecord file" : "");

@@ -13,8 +13,8 @@
 #include <iterator>
 #include <span>
 
-#include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/masked_crc32c.h"
 
 namespace tessera {
 namespace {
@@ -94,16 +94,11 @@ std::string histogram_proto(const std::vector<double>& values) {
          doubles_field(kHistogramBucketLimit, limits) + doubles_field(kHistogramBucket, counts);
 }
 
-uint32_t masked_crc(std::string_view bytes) {
-  const uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
 // TFRecord: length, its checksum, the bytes, their checksum.
 std::string tf_record(std::string_view bytes) {
   const std::string length = little_endian<uint64_t>(bytes.size());
-  return length + little_endian(masked_crc(length)) + std::string(bytes) +
-         little_endian(masked_crc(bytes));
+  return length + little_endian(masked_crc32c(length)) + std::string(bytes) +
+         little_endian(masked_crc32c(bytes));
 }
 
 double wall_time() {
