@@ -101,7 +101,7 @@ std::shared_ptr<const TextShards> StreamingTextInput::find_shards(const Infeed& 
           host_, rows_.size(), global_batch_size());
     const TextFiles all = found;
     if (path == p_.path.get()) keep_files_of_host(infeed, &found);
-    add_own_files(all, found);
+    if (num_hosts_ > 1) add_own_files(all, found);
   } else if (infeed.num_infeed_hosts > 1) {
     content_ = content_entries(found.files, static_cast<uint64_t>(seed()));
   }
