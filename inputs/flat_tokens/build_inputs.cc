@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns null for a token file.
-const DocumentFormat* format_of_input(const fs::path& path, std::string_view format) {
-  const bool is_tokens =
-      format == kTokenFormat || (format == kAutoFormat && lower_extension(path) == ".bin");
-  return is_tokens ? nullptr : &document_format(path, format);
+const DocumentFormat* format_of_input(const TextFile& file, std::string_view format) {
+  const bool is_auto = format == kAutoFormat;
+  if (format == kTokenFormat || (is_auto && lower_extension(file.path) == ".bin")) return nullptr;
+  return is_auto && file.format != nullptr ? file.format : &document_format(file.path, format);
 }
 
 // Appends the identity of the file (path, name, size, time) to `seen`.
@@ -30,7 +30,7 @@ BuildInput input_of(const TextFile& file, std::string_view format, std::string* 
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
-  BuildInput input{path, format_of_input(path, format), ValidationPart::kNone, status.st_size,
+  BuildInput input{path, format_of_input(file, format), ValidationPart::kNone, status.st_size,
                    file.name};
   *seen += fmt::format("{} {} {} {}.{:09}\n", fs::absolute(path).lexically_normal().string(),
                        file.name, input.bytes, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);

@@ -16,7 +16,6 @@
 #include "core/io/file.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/byte_source.h"
-#include "inputs/readers/document_format.h"
 #include "inputs/readers/foreign_format.h"
 
 namespace tessera {
@@ -26,11 +25,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWild = "*?[";
 
-// The reason why a name in a folder is not read.
+// The reason why a name in a folder is not read, or the format of a file that is.
 struct Refusal {
   std::string reason;      // "Parquet"; "": it is read.
   std::string advice;      // Text after the path in a message; or "".
   int64_t data_bytes = 0;  // Bytes of data that the user probably means to read.
+  const DocumentFormat* format = nullptr;
 };
 
 Refusal refusal_of_file(const fs::path& path) {
@@ -38,21 +38,22 @@ Refusal refusal_of_file(const fs::path& path) {
   if (lower_extension(path) == ".bin") return {"a token file (.bin)"};
   const std::string head = head_of_file(path);
   const DocumentFormat& format = format_of_file(path, head);
-  if (!format.is_text) return {};
+  if (!format.is_text) return {.format = &format};
   if (const auto foreign = foreign_format(head))
     return {std::string(foreign->name), describe(*foreign, path),
             foreign->corpus_bytes > 0 ? std::max(bytes, foreign->corpus_bytes) : 0};
-  if (head.find('\0') == std::string::npos) return {};
+  if (head.find('\0') == std::string::npos) return {.format = &format};
   if (!has_name_of(format, path)) return {"binary"};
   return {"text with a NUL byte", "has a NUL byte; remove it: tr -d '\\000'", bytes};
 }
 
 // Error for a file in a format without a reader.
-void require_documents(const fs::path& path) {
+const DocumentFormat* required_format(const fs::path& path) {
   const std::string head = head_of_file(path);
-  if (!format_of_file(path, head).is_text) return;
-  if (const auto foreign = foreign_format(head))
-    fail("{}: {}", path.string(), describe(*foreign, path));
+  const DocumentFormat& format = format_of_file(path, head);
+  const auto foreign = foreign_format(head);
+  if (format.is_text && foreign) fail("{}: {}", path.string(), describe(*foreign, path));
+  return &format;
 }
 
 // Returns why a folder is not searched: a program writes its files. "" if it is searched.
@@ -68,14 +69,14 @@ class Finder {
   // `excluded`: names of folders of Tessera's own sources, in which no links are followed.
   explicit Finder(std::set<std::string> excluded = {}) : excluded_(std::move(excluded)) {}
 
-  void add_file(const fs::path& path, const std::string& name) {
+  void add_file(const fs::path& path, const std::string& name, const DocumentFormat* format) {
     const std::string id = identity(path);
-    const auto [found, is_new] = files_.try_emplace(id, TextFile{path, name, id});
+    const auto [found, is_new] = files_.try_emplace(id, TextFile{path, name, id, format});
     if (is_new) return;
     refuse(path, {"a file that is read already"});
     // The files of a hub's cache have names only as links.
     if (path.has_extension() && !found->second.path.has_extension())
-      found->second = {path, name, id};
+      found->second = {path, name, id, format};
   }
 
   void add_folder(const fs::path& folder, const fs::path& root) {
@@ -146,7 +147,7 @@ class Finder {
       return refuse(path, {fs::exists(status) ? "not a regular file" : "a link to nothing"});
     const Refusal refusal = refusal_of_file(path);
     if (!refusal.reason.empty()) return refuse(path, refusal);
-    add_file(path, path.lexically_relative(root).generic_string());
+    add_file(path, path.lexically_relative(root).generic_string(), refusal.format);
   }
 
   std::set<std::string> excluded_;
@@ -192,8 +193,8 @@ TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tok
         continue;
       }
       require_regular_file(one);
-      if (!may_be_tokens && lower_extension(one) != ".bin") require_documents(one);
-      finder.add_file(one, one.filename().string());
+      const bool is_tokens = may_be_tokens || lower_extension(one) == ".bin";
+      finder.add_file(one, one.filename().string(), is_tokens ? nullptr : required_format(one));
     }
   }
   finder.require_text(paths);

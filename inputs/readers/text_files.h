@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "inputs/readers/document_format.h"
+
 namespace tessera {
 
 // Returns whether a path has any of * ? [ and is not the name of a file.
@@ -22,7 +24,8 @@ struct TextFile {
   // The path below the requested folder, or the file's name: equal in every location and with any
   // other files.
   std::string name;
-  std::string identity;  // Equal for all paths, links and hard links of a file.
+  std::string identity;                    // Equal for all paths, links and hard links of a file.
+  const DocumentFormat* format = nullptr;  // By content and name; null: not looked at.
 };
 
 struct TextFiles {
