@@ -18,12 +18,6 @@ CompressionRegistrar::CompressionRegistrar(const Compression& compression) {
   registered_compressions().emplace(compression.name, compression);
 }
 
-std::vector<Compression> compressions() {
-  std::vector<Compression> all;
-  for (const auto& [unused, compression] : registered_compressions()) all.push_back(compression);
-  return all;
-}
-
 const Compression* compression_by_name(const std::filesystem::path& path) {
   const std::string extension = lower_extension(path);
   for (const auto& [unused, compression] : registered_compressions())

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include "inputs/readers/byte_source.h"
 
@@ -26,9 +25,7 @@ struct CompressionRegistrar {
   explicit CompressionRegistrar(const Compression& compression);
 };
 
-std::vector<Compression> compressions();  // Sorted by name.
-
-// Return the compression by the name of a file, or by its first bytes; null if there is none.
+// Return the compression by the name of a file, or by its first bytes; null for others.
 const Compression* compression_by_name(const std::filesystem::path& path);
 const Compression* compression_by_magic(std::string_view head);
 

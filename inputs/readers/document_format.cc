@@ -29,7 +29,7 @@ Formats& all_formats() {
   return *formats;
 }
 
-// Returns the format for which `is_it` is true; null if there is none.
+// Returns a format for which `is_it` is true, or null.
 template <typename Predicate>
 const DocumentFormat* find_format(const Predicate& is_it) {
   const std::lock_guard lock(all_formats().mutex);

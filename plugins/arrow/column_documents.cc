@@ -44,7 +44,8 @@ std::string_view text_at(const arrow::Array& column, int64_t row) {
   }
 }
 
-// Finds "a.b": a column of this name, or the member b of a struct a. False if there is none.
+// Finds "a.b": a column of this name, or the member b of a struct a. False if the schema has
+// neither.
 bool find_path(const arrow::FieldVector& fields, std::string_view name, ColumnPath* path) {
   for (size_t i = 0; i < fields.size(); ++i) {
     if (fields[i]->name() != name) continue;

@@ -32,7 +32,7 @@ class ColumnDocuments : public RecordDocuments {
   // first row of the next batch.
   virtual int64_t seek_batch(int64_t row) = 0;
 
-  // Returns the column that the options name. Error if there is none or it has no texts.
+  // Returns the column that the options name. Error if it is missing or has no texts.
   ColumnPath find_column(const arrow::Schema& schema) const;
   // The column in the batches; set by the constructors of formats.
   void set_column(ColumnPath path) { path_ = std::move(path); }

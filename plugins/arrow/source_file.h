@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// Returns the value of a result. Error that begins with `where` if there is none.
+// Returns the value of a result. Error that begins with `where` if it failed.
 template <typename T>
 T value_of(arrow::Result<T> result, const std::string& where) {
   if (!result.ok()) fail("{}: {}", where, result.status().message());

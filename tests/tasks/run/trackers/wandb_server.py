@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 RUN = dict(
     id="UnVuOjE=", displayName="run", description="", config="{}", sweepName=None, historyLineCount=0, host="",
-    project=dict(id="p1", name="tessera", entity=dict(id="e1", name="stub")), createdAt="2026-01-01T00:00:00Z",
+    project=dict(id="p1", name="tessera", entity=dict(id="e1", name="tester")), createdAt="2026-01-01T00:00:00Z",
     heartbeatAt="2026-01-01T00:00:00Z", program="", commit="", state="running", tags=[], notes="", group="", jobType="",
     stopped=False, fileCount=0, summaryMetrics="{}",
 )
 VERSIONS = {"max_cli_version": "99.0.0", "min_cli_version": "0.0.1"}
-VIEWER = dict(id="u1", entity="stub", username="stub", flags="{}", teams={"edges": []}, name="stub", email="", admin=False)
+VIEWER = dict(id="u1", entity="tester", username="tester", flags="{}", teams={"edges": []}, name="tester", email="", admin=False)
 
 
 class Handler(BaseHTTPRequestHandler):
