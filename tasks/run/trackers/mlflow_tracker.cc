@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -196,7 +197,12 @@ void MlflowTracker::log_metrics(const std::vector<std::string>& metrics) const {
 }
 
 void MlflowTracker::put_artifact(const std::string& name, const std::string& text) const {
-  if (!artifacts_.empty()) call("PUT", fmt::format("{}/{}", artifacts_, name), text);
+  if (artifacts_.empty()) return;
+  std::string path = artifacts_;
+  std::istringstream segments(name);
+  for (std::string segment; std::getline(segments, segment, '/');)
+    path += "/" + url_escaped(segment);
+  call("PUT", path, text);
 }
 
 void MlflowTracker::write(const std::vector<TrackerRecord>& records) {

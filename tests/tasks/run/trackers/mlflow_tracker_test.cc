@@ -132,6 +132,7 @@ Tracked track(const TemporaryDirectory& directory, const std::string& uri, int s
                          {"grad_norm", std::numeric_limits<double>::quiet_NaN()}}});
   write_file_atomically(directory / "graph.svg", "<svg/>");
   queue.add({.kind = TrackerRecord::Kind::kFile, .step = 1, .name = "graph.svg"});
+  queue.add({.kind = TrackerRecord::Kind::kSamples, .step = 1, .texts = {{"samples/a b", "text"}}});
   queue.begin_end({.step = 1, .name = "done"});
   Tracked result;
   result.dropped = queue.finish(std::chrono::steady_clock::now() + std::chrono::seconds(seconds));
@@ -151,6 +152,7 @@ TEST_CASE("mlflow gets the run, its parameters, metrics, files and status") {
               R"({"key": "lm.x_layers.3.loss", "value": 0.5, "timestamp": 1700000000123, "step": 1})") &&
           Contains(R"({"key": "grad_norm", "value": "NaN")") &&
           Contains("PUT /api/2.0/mlflow-artifacts/artifacts/7/r1/artifacts/graph.svg <svg/>") &&
+          Contains("/artifacts/samples/a%20b/step_1.md text") &&
           Contains(R"("status": "FINISHED")"));
   // A resumed run continues it.
   FakeMlflow again({});
