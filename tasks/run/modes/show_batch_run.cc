@@ -11,6 +11,7 @@
 #include "core/base/printable.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/log/console.h"
+#include "tasks/run/session/process_infeed.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/step_sizes.h"
 
@@ -99,20 +100,9 @@ class ShownBatch {
     if (devices * options_.hosts != mesh.num_devices())
       fail("--hosts={}: a mesh of {} devices is not divisible by {} hosts", options_.hosts,
            mesh.num_devices(), options_.hosts);
-    const AxisRules rules = make_rules(config_.rules);
-    const auto rows = [&](int64_t batch) {
-      const Type type =
-          apply_rules(rules.activations, mesh, make_type(DType::kI32, {{"batch", batch, {}}}));
-      if (const auto problem = type_problem(type, mesh)) fail("global_batch_size: {}", *problem);
-      return rows_of(type, mesh, options_.host * devices, devices);
-    };
-    Infeed infeed{.infeed_host_index = options_.host,
-                  .num_infeed_hosts = options_.hosts,
-                  .rows = rows(sizes_->phases().front().input_rows),
-                  .run_directory = setting_.input_directory};
-    for (const StepSize& size : sizes_->phases())
-      if (sizes_->change_rows())
-        infeed.sizes.push_back({size.start_step, size.input_rows, rows(size.input_rows)});
+    Infeed infeed = process_infeed(*sizes_, mesh, make_rules(config_.rules), options_.host,
+                                   options_.hosts, devices);
+    infeed.run_directory = setting_.input_directory;
     return infeed;
   }
 

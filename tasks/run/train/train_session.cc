@@ -25,6 +25,7 @@
 #include "tasks/run/session/batch_check.h"
 #include "tasks/run/session/check_rules.h"
 #include "tasks/run/session/model_state.h"
+#include "tasks/run/session/process_infeed.h"
 #include "tasks/run/trackers/trackers.h"
 #include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
@@ -61,31 +62,18 @@ Session::Session(const ExperimentConfig& config, const SessionOptions& options,
   processes_.barrier("compiling the step");
 }
 
-// The rows of a global batch that this process's devices hold; none for a plan.
-std::vector<RowRange> Session::rows_of_process(int64_t batch, const SessionOptions& options) const {
-  const Type type =
-      apply_rules(rules_.activations, mesh_, make_type(DType::kI32, {{"batch", batch, {}}}));
-  if (const auto problem = type_problem(type, mesh_)) fail("global_batch_size: {}", *problem);
-  if (!options.allocates) return {};
-  return rows_of(type, mesh_, processes_.rank() * options.devices, options.devices);
-}
-
 Infeed Session::infeed(const StepSizes& sizes, const SessionOptions& options) const {
-  Infeed infeed{.infeed_host_index = processes_.rank(),
-                .num_infeed_hosts = processes_.size(),
-                .run_directory = directory_of_inputs(options),
-                // Only process 0 may create a corpus snapshot.
-                .run_begun = !processes_.is_first() || run_has_begun(options.run_directory)};
   for (const StepSize& size : sizes.phases()) {
     const ErrorContext where(size.where);
     if (options.allocates && size.tokens > kMostBatchTokens)
       fail("global_batch_size={} sequences of seq_len={} tokens are more than {} tokens", size.rows,
            size.seq_len, kMostBatchTokens);
-    std::vector<RowRange> rows = rows_of_process(size.input_rows, options);
-    if (infeed.rows.empty()) infeed.rows = rows;
-    if (sizes.change_rows())
-      infeed.sizes.push_back({size.start_step, size.input_rows, std::move(rows)});
   }
+  Infeed infeed = process_infeed(sizes, mesh_, rules_, processes_.rank(), processes_.size(),
+                                 options.allocates ? options.devices : 0);
+  infeed.run_directory = directory_of_inputs(options);
+  // Only process 0 may create a corpus snapshot.
+  infeed.run_begun = !processes_.is_first() || run_has_begun(options.run_directory);
   return infeed;
 }
 

@@ -81,7 +81,6 @@ class Session : public ModelSession {
  private:
   void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
   void compare_data() const;
-  std::vector<RowRange> rows_of_process(int64_t batch, const SessionOptions& options) const;
   Infeed infeed(const StepSizes& sizes, const SessionOptions& options) const;
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                          const SessionOptions& options, const std::vector<TrainPhase>& phases = {});
