@@ -176,7 +176,7 @@ TEST_CASE("mlflow ends at a refused password, and without a server its records a
     refused = track(directory, server.uri());
   }
   ::unsetenv("MLFLOW_TRACKING_TOKEN");
-  REQUIRE(refused.dropped == 2);
+  REQUIRE(refused.dropped == 3);
   REQUIRE_THAT(refused.problem, Contains("status 401") && Contains("set MLFLOW_TRACKING_TOKEN") &&
                                     !Contains("very-secret"));
   const Tracked gone = track(directory, "http://127.0.0.1:1", 1);
