@@ -180,7 +180,7 @@ TEST_CASE("mlflow ends at a refused password, and without a server its records a
   REQUIRE_THAT(refused.problem, Contains("status 401") && Contains("set MLFLOW_TRACKING_TOKEN") &&
                                     !Contains("very-secret"));
   const Tracked gone = track(directory, "http://127.0.0.1:1", 1);
-  REQUIRE(gone.dropped == 2);
+  REQUIRE(gone.dropped == 3);
   REQUIRE_THAT(gone.problem, Contains("it is tried again, and the run continues"));
 }
 
