@@ -25,7 +25,7 @@ target_link_libraries(tessera_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 add_library(Tessera::hdf5 ALIAS tessera_hdf5)
 
 # JSON, HTTP, and libraries that read token files, text files and tokenizers of other tools.
-foreach(package simdjson libcurl oniguruma libutf8proc libzstd blosc)
+foreach(package simdjson libcurl libcrypto oniguruma libutf8proc libzstd blosc)
   pkg_check_modules(${package} REQUIRED IMPORTED_TARGET GLOBAL ${package})
 endforeach()
 

@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "core/base/process.h"
+#include "core/io/storage/remote_file.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 namespace {
@@ -128,7 +130,13 @@ ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem:
   }
 }
 
-ByteFile ByteFile::open(const std::filesystem::path& path) { return {path, O_RDONLY, path}; }
+ByteFile::ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteFile> remote)
+    : path_(std::move(path)), remote_(std::move(remote)) {}
+
+ByteFile ByteFile::open(const std::filesystem::path& path) {
+  if (is_url(path)) return {path, std::make_shared<const RemoteFile>(path.string())};
+  return {path, O_RDONLY, path};
+}
 ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR, path}; }
 ByteFile ByteFile::create(const std::filesystem::path& path) {
   require_replaceable(path);
@@ -137,11 +145,14 @@ ByteFile ByteFile::create(const std::filesystem::path& path) {
 }
 
 ByteFile::ByteFile(ByteFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      remote_(std::move(other.remote_)) {}
 
 ByteFile& ByteFile::operator=(ByteFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(remote_, other.remote_);
   return *this;
 }
 
@@ -150,6 +161,7 @@ ByteFile::~ByteFile() {
 }
 
 int64_t ByteFile::size() const {
+  if (remote_) return remote_->size();
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot read its size");
   return status.st_size;
@@ -165,6 +177,7 @@ void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
 }
 
 size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const {
+  if (remote_) return remote_->read_some_at(offset, bytes);
   for (;;) {
     const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
     if (got >= 0) return static_cast<size_t>(got);
@@ -183,6 +196,7 @@ void ByteFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void ByteFile::prefetch(int64_t offset, int64_t bytes) const {
+  if (remote_) return remote_->prefetch(offset, bytes);
   ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 

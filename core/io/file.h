@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -42,12 +43,15 @@ class NoAccess : public Error {
   using Error::Error;
 };
 
+class RemoteFile;
+
 // A regular file that is read and written at explicit offsets, without buffering: for few, large
 // transfers. Errors name the file.
 class ByteFile {
  public:
-  // Opens a file. Error if it does not exist or is not regular (a directory, or a FIFO or device,
-  // which could block forever); NoAccess for any other reason.
+  // Opens a file, or an object by its URL (storage/storage.h). Error if it does not exist or is not
+  // regular (a directory, or a FIFO or device, which could block forever); NoAccess for any other
+  // reason.
   static ByteFile open(const std::filesystem::path& path);
   static ByteFile open_to_write(const std::filesystem::path& path);  // An existing file.
   // Creates an empty file. A regular file or a link of this name is replaced, not written through.
@@ -75,9 +79,11 @@ class ByteFile {
   friend class NewFile;
   // Opens `place`; errors name `path`.
   ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place);
+  ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteFile> remote);
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::shared_ptr<const RemoteFile> remote_;  // In place of the descriptor.
 };
 
 // The temporary name that a file has in the directory of `path` until it is complete. The directory
@@ -142,7 +148,8 @@ class NewDirectory {
 // library opens the file: opening a FIFO blocks, and reading a device may never end.
 void require_regular_file(const std::filesystem::path& path);
 
-// Returns the contents of a regular file. Error for any other file, and for more than `max_bytes`.
+// Returns the contents of a regular file, or of an object by its URL. Error for any other file, and
+// for more than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 
 // Replaces a file atomically: writes a temporary file beside it, syncs it and renames it.

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
-
-#include "core/base/error.h"
 
 namespace tessera {
 namespace {
@@ -18,28 +20,77 @@ struct CurlDeleter {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
+using CurlHandle = std::unique_ptr<CURL, CurlDeleter>;
 using CurlList = std::unique_ptr<curl_slist, CurlDeleter>;
 
-size_t add_to_body(char* bytes, size_t size, size_t count, void* reply) {
-  static_cast<HttpReply*>(reply)->body.append(bytes, size * count);
+// Handles that are not in use, with their open connections. Never destroyed: threads may outlive
+// static objects.
+struct IdleHandles {
+  std::mutex mutex;
+  std::vector<CurlHandle> handles;
+};
+IdleHandles& idle_handles() {
+  static auto* const idle = new IdleHandles;
+  return *idle;
+}
+
+CurlHandle take_handle() {
+  IdleHandles& idle = idle_handles();
+  const std::lock_guard lock(idle.mutex);
+  if (idle.handles.empty()) return CurlHandle(curl_easy_init());
+  CurlHandle handle = std::move(idle.handles.back());
+  idle.handles.pop_back();
+  curl_easy_reset(handle.get());
+  return handle;
+}
+
+void keep_handle(CurlHandle handle) {
+  constexpr size_t kMostIdle = 16;
+  IdleHandles& idle = idle_handles();
+  const std::lock_guard lock(idle.mutex);
+  if (idle.handles.size() < kMostIdle) idle.handles.push_back(std::move(handle));
+}
+
+// A transfer under way.
+struct Transfer {
+  const HttpRequest& request;
+  CURL* curl;
+  HttpReply reply = {};
+  bool is_ended = false;  // By on_body.
+
+  int status() const {
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    return static_cast<int>(status);
+  }
+};
+
+size_t add_to_body(char* bytes, size_t size, size_t count, void* argument) {
+  auto& transfer = *static_cast<Transfer*>(argument);
+  if (const int status = transfer.status(); transfer.request.on_body && status / 100 == 2) {
+    transfer.is_ended = !transfer.request.on_body(status, {bytes, size * count});
+    return transfer.is_ended ? 0 : size * count;
+  }
+  transfer.reply.body.append(bytes, size * count);
   return size * count;
 }
 
-size_t add_header(char* bytes, size_t size, size_t count, void* reply) {
+size_t add_header(char* bytes, size_t size, size_t count, void* argument) {
+  HttpReply& reply = static_cast<Transfer*>(argument)->reply;
   const std::string_view line(bytes, size * count);
+  if (line.starts_with("HTTP/")) reply.headers.clear();  // That before was of a proxy.
   const size_t colon = line.find(':'), begin = line.find_first_not_of(" \t", colon + 1);
   if (colon == std::string_view::npos || begin == std::string_view::npos) return line.size();
   std::string name(line.substr(0, colon));
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const size_t end = line.find_last_not_of(" \t\r\n");
-  static_cast<HttpReply*>(reply)->headers.emplace_back(
-      name, end < begin ? "" : line.substr(begin, end - begin + 1));
+  reply.headers.emplace_back(name, end < begin ? "" : line.substr(begin, end - begin + 1));
   return line.size();
 }
 
-int is_cancelled(void* request, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  const auto& asked = static_cast<const HttpRequest*>(request)->is_cancelled;
+int is_cancelled(void* argument, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  const auto& asked = static_cast<const Transfer*>(argument)->request.is_cancelled;
   return asked && asked() ? 1 : 0;
 }
 
@@ -50,52 +101,110 @@ CurlList list_of(const HttpHeaders& headers) {
   return list;
 }
 
+void set_limits(CURL* curl, const HttpRequest& request) {
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+  if (request.timeout_seconds > 0)
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
+                     std::max(1L, static_cast<long>(request.timeout_seconds * 1e3)));
+  if (request.stall_seconds > 0) {
+    const long seconds = std::max(1L, static_cast<long>(request.stall_seconds));
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, seconds);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, seconds);
+  }
+  // The variables of curl itself and of the AWS tools, for hosts with certificates of their own.
+  for (const char* name : {"CURL_CA_BUNDLE", "AWS_CA_BUNDLE"})
+    if (const char* file = std::getenv(name); file != nullptr && *file != '\0')
+      curl_easy_setopt(curl, CURLOPT_CAINFO, file);
+}
+
+void set_body(CURL* curl, const HttpRequest& request) {
+  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  if (request.method == "HEAD") curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+  if (request.method == "HEAD" || request.method == "GET") return;
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.body.data());
+}
+
 }  // namespace
 
+std::string HttpReply::header(std::string_view name) const {
+  const auto found = std::ranges::find(headers, name, &HttpHeaders::value_type::first);
+  return found == headers.end() ? "" : found->second;
+}
+
 HttpReply http_request(const HttpRequest& request) {
-  const std::unique_ptr<CURL, CurlDeleter> handle(curl_easy_init());
+  CurlHandle handle = take_handle();
   if (!handle) fail("HTTP: libcurl cannot be used");
   CURL* const curl = handle.get();
   const CurlList headers = list_of(request.headers);
+  Transfer transfer{request, curl};
   char problem[CURL_ERROR_SIZE] = "";
-  HttpReply reply;
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
-  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  if (request.method != "GET") {
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.body.data());
-  }
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
-                   std::max(1L, static_cast<long>(request.timeout_seconds * 1e3)));
+  set_limits(curl, request);
+  set_body(curl, request);
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, is_cancelled);
-  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
+  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, add_to_body);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, add_header);
-  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &reply);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &transfer);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, problem);
-  if (const CURLcode code = curl_easy_perform(curl); code != CURLE_OK)
-    fail("{} {}: {}", request.method, request.url,
-         problem[0] != '\0' ? problem : curl_easy_strerror(code));
-  long status = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-  reply.status = static_cast<int>(status);
-  return reply;
+  const CURLcode code = curl_easy_perform(curl);
+  transfer.reply.status = transfer.status();
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  if (code != CURLE_OK && !transfer.is_ended)
+    throw NoReply(fmt::format("{} {}: {}", request.method, request.url,
+                              problem[0] != '\0' ? problem : curl_easy_strerror(code)));
+  keep_handle(std::move(handle));
+  return std::move(transfer.reply);
 }
 
-std::string url_escaped(std::string_view text) {
+std::string url_escaped(std::string_view text, std::string_view kept) {
   std::string escaped;
   for (const unsigned char c : text)
-    if (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '~')
+    if (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '~' ||
+        kept.find(static_cast<char>(c)) != std::string_view::npos)
       escaped += static_cast<char>(c);
     else
       escaped += fmt::format("%{:02X}", c);
   return escaped;
+}
+
+std::string url_unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2) {
+      plain += static_cast<char>(value);
+      i += 2;
+    } else {
+      plain += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return plain;
+}
+
+UrlParts parse_url(std::string_view url) {
+  UrlParts parts;
+  if (const size_t end = url.find("://"); end != std::string_view::npos) {
+    parts.scheme = url.substr(0, end);
+    url.remove_prefix(end + 3);
+  }
+  if (const size_t query = url.find('?'); query != std::string_view::npos) {
+    parts.query = url.substr(query + 1);
+    url = url.substr(0, query);
+  }
+  const size_t slash = std::min(url.find('/'), url.size());
+  parts.host = url.substr(0, slash);
+  parts.path = url.substr(slash);
+  return parts;
 }
 
 }  // namespace tessera

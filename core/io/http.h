@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client for HTTP: one request, one reply, within a time limit. No redirects, no cookies.
+// Connections are kept and used again.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/base/error.h"
 
 namespace tessera {
 
@@ -18,20 +21,43 @@ struct HttpRequest {
   std::string url;
   HttpHeaders headers;
   std::string body;
-  double timeout_seconds = 30.0;       // For all of it.
+  double timeout_seconds = 30.0;       // For all of it; 0: no limit.
+  double stall_seconds = 0.0;          // The longest time without a byte; 0: no limit.
   std::function<bool()> is_cancelled;  // Asked at least once a second; may be empty.
+  // Gets the body of a reply of status 2xx piece by piece, in place of HttpReply::body; may be
+  // empty. Returns whether the transfer goes on.
+  std::function<bool(int status, std::string_view piece)> on_body;
 };
 
 struct HttpReply {
   int status = 0;
   HttpHeaders headers;  // Names in lower case.
   std::string body;
+
+  std::string header(std::string_view name) const;  // "" if there is none.
 };
 
-// Error if there is no reply; a reply of any status is none.
+// There is no reply, or only a part of one.
+class NoReply : public Error {
+ public:
+  using Error::Error;
+};
+
+// NoReply if there is no whole reply; a reply of any status is no error. If on_body ended the
+// transfer, the reply is what came.
 HttpReply http_request(const HttpRequest& request);
 
-// Escapes what may not be in a path segment or in a query.
-std::string url_escaped(std::string_view text);
+// Escapes what may not be in a path segment or in a query. `kept`: other characters that stay.
+std::string url_escaped(std::string_view text, std::string_view kept = "");
+std::string url_unescaped(std::string_view text);
+
+// The parts of "https://host:8080/path?query".
+struct UrlParts {
+  std::string scheme;  // "https".
+  std::string host;    // "host:8080".
+  std::string path;    // "/path"; "" if there is none.
+  std::string query;   // "query".
+};
+UrlParts parse_url(std::string_view url);
 
 }  // namespace tessera
