@@ -61,11 +61,14 @@ def digest(key, text):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    fault = None
 
     def log_message(self, *_):
         pass
 
     def send(self, status, body=b"", headers=()):
+        if self.is_fault("lost_reply"):
+            return self.reset()
         self.entry["status"] = status
         self.send_response(status)
         for name, value in dict({"Content-Length": str(len(body))}, **dict(headers)).items():
@@ -82,11 +85,11 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         self.name = unquote(url.path).lstrip("/")
         self.query = dict(parse_qsl(url.query, keep_blank_values=True))
-        self.fault = None
         hidden = ("authorization", "x-amz-security-token")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in hidden}
         self.entry = dict(method=self.command, path=self.path, headers=headers, port=self.server.server_port)
         length = int(self.headers.get("Content-Length") or 0)
+        self.fault = None
         try:
             if not self.name.startswith("_") or self.name.startswith("_public/"):
                 with LOCK:
