@@ -26,7 +26,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlocksInMemory = 48;
+constexpr size_t kBlocksInMemory = 20;
+
+// Returns a block of this size whose memory is used again by a later one: the system clears new
+// pages, which takes as long as a fast network's transfer.
+std::shared_ptr<std::vector<std::byte>> new_block(int64_t bytes) {
+  struct Pool {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> free;
+  };
+  static auto* const pool = new Pool;  // Threads may outlive static objects.
+  std::unique_ptr<std::vector<std::byte>> block;
+  {
+    const std::lock_guard lock(pool->mutex);
+    if (!pool->free.empty()) {
+      block = std::move(pool->free.back());
+      pool->free.pop_back();
+    }
+  }
+  if (!block) block = std::make_unique<std::vector<std::byte>>();
+  block->resize(static_cast<size_t>(bytes));
+  return {block.release(), [](std::vector<std::byte>* done) {
+            std::unique_ptr<std::vector<std::byte>> owned(done);
+            const std::lock_guard lock(pool->mutex);
+            if (pool->free.size() < kBlocksInMemory) pool->free.push_back(std::move(owned));
+          }};
+}
 
 int64_t most_cache_bytes() {
   constexpr double kDefault = 20e9;
@@ -106,7 +131,7 @@ BlockCache::Block load_block(const fs::path& path, int64_t bytes) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return nullptr;
   uint32_t checksum = 0;
-  auto block = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  const auto block = new_block(bytes);
   try {
     const ByteFile file = ByteFile::open(path);
     if (file.size() != bytes + static_cast<int64_t>(sizeof checksum)) return nullptr;
@@ -126,7 +151,7 @@ BlockCache::Block read_block(const ObjectInfo& object, int64_t number) {
   const fs::path path = path_of_block(object, number);
   if (!object.etag.empty())
     if (BlockCache::Block known = load_block(path, bytes)) return known;
-  auto block = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  const auto block = new_block(bytes);
   storage_of(object.url).read(object, begin, *block);
   if (!object.etag.empty()) store_block(path, *block);
   return block;

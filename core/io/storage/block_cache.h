@@ -21,7 +21,7 @@ namespace tessera {
 class BlockCache {
  public:
   using Block = std::shared_ptr<const std::vector<std::byte>>;
-  static constexpr int64_t kBlockBytes = int64_t{4} << 20;
+  static constexpr int64_t kBlockBytes = int64_t{8} << 20;
 
   // The cache of this process.
   static BlockCache& instance();
