@@ -48,7 +48,7 @@ def main():
         endpoint = "http://127.0.0.1:27004"
         server = subprocess.Popen(
             ["weed", "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-master.port=27001", "-volume.port=27002",
-             "-filer.port=27003", "-s3", "-s3.port=27004", f"-s3.config={folder / 's3.json'}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "-filer.port=27003", "-s3", "-s3.port=27004", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={folder / 's3.json'}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for(endpoint)
             environment = dict(os.environ, AWS_ENDPOINT_URL=endpoint, AWS_ACCESS_KEY_ID=KEYS[0],

@@ -26,7 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlocksInMemory = 20;
+size_t most_blocks_in_memory() {
+  constexpr int64_t kLeast = 20, kShare = 32;
+  const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return static_cast<size_t>(std::max(kLeast, memory / kShare / BlockCache::kBlockBytes));
+}
 
 // Returns a block of this size whose memory is used again by a later one: the system clears new
 // pages, which takes as long as a fast network's transfer.
@@ -49,7 +53,8 @@ std::shared_ptr<std::vector<std::byte>> new_block(int64_t bytes) {
   return {block.release(), [](std::vector<std::byte>* done) {
             std::unique_ptr<std::vector<std::byte>> owned(done);
             const std::lock_guard lock(pool->mutex);
-            if (pool->free.size() < kBlocksInMemory) pool->free.push_back(std::move(owned));
+            constexpr size_t kMostFree = 8;
+            if (pool->free.size() < kMostFree) pool->free.push_back(std::move(owned));
           }};
 }
 
@@ -174,7 +179,8 @@ std::shared_future<BlockCache::Block> BlockCache::find_or_begin(const ObjectInfo
     used_.splice(used_.begin(), used_, found->second.used);
     return found->second.block;
   }
-  if (entries_.size() >= kBlocksInMemory) {
+  static const size_t kMostBlocks = most_blocks_in_memory();
+  if (entries_.size() >= kMostBlocks) {
     const auto oldest = entries_.find(used_.back());
     removed = std::move(oldest->second.block);
     entries_.erase(oldest);
@@ -192,14 +198,26 @@ BlockCache::Block BlockCache::get(const ObjectInfo& object, int64_t number) {
   try {
     return block.get();
   } catch (...) {  // The next request tries again.
-    const std::lock_guard lock(mutex_);
-    const Key key(version_text(object), number);
-    if (const auto found = entries_.find(key); found != entries_.end()) {
-      used_.erase(found->second.used);
-      entries_.erase(found);
-    }
+    forget(object, number);
     throw;
   }
+}
+
+bool BlockCache::is_ready(const ObjectInfo& object, int64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(Key(version_text(object), number));
+  return found != entries_.end() &&
+         found->second.block.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void BlockCache::forget(const ObjectInfo& object, int64_t number) {
+  std::shared_future<Block> removed;  // Destroyed without the lock, as above.
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(Key(version_text(object), number));
+  if (found == entries_.end()) return;
+  removed = std::move(found->second.block);
+  used_.erase(found->second.used);
+  entries_.erase(found);
 }
 
 void BlockCache::prefetch(const ObjectInfo& object, int64_t number) {

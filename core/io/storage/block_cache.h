@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of objects in memory and on the local disk, which all processes of a host share:
-// $TESSERA_CACHE_DIR/blocks, at most $TESSERA_CACHE_BYTES (20e9). The oldest go first.
+// Blocks of objects in memory, at most 1/32 of it, and on the local disk, which all processes of a
+// host share: $TESSERA_CACHE_DIR/blocks, at most $TESSERA_CACHE_BYTES (20e9). The oldest go first.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,10 @@ class BlockCache {
   Block get(const ObjectInfo& object, int64_t number);
   // Starts to read a block in the background, unless it is in memory.
   void prefetch(const ObjectInfo& object, int64_t number);
+  // Returns whether get() would not wait.
+  bool is_ready(const ObjectInfo& object, int64_t number);
+  // Drops a block from the memory.
+  void forget(const ObjectInfo& object, int64_t number);
 
  private:
   using Key = std::pair<std::string, int64_t>;  // URL and version of an object; number.
