@@ -42,16 +42,22 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
   return hash;
 }
 
+// Returns what names a file's contents: its version in an object store, or a sample of its bytes.
+std::string content_of(const TextFile& each, std::string_view name, ContentSample& sample) {
+  if (!each.object_version.empty())
+    return fmt::format("{} bytes, version {}", each.object_bytes, each.object_version);
+  const ByteFile file = ByteFile::open(each.path);
+  return sample.entry(name, file.size(),
+                      [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
+}
+
 // Returns entries of a state, one for each file, that must be equal on all hosts.
 std::map<std::string, std::string> content_entries(const std::vector<TextFile>& files,
                                                    uint64_t seed) {
   std::map<std::string, std::string> entries;
   ContentSample sample(seed);
-  for (const TextFile& each : files) {
-    const ByteFile file = ByteFile::open(each.path);
-    entries[fmt::format("{}{}", kContentPrefix, each.name)] = sample.entry(
-        each.name, file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
-  }
+  for (const TextFile& each : files)
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] = content_of(each, each.name, sample);
   return entries;
 }
 
@@ -171,10 +177,8 @@ void StreamingTextInput::add_own_files(const TextFiles& all, const TextFiles& ow
     content_[fmt::format("{}files of all hosts", kContentPrefix)] =
         fmt::format("{} files, names {:08x}", all.files.size(), hash_of_names(all.files));
   for (const TextFile& each : own.files) {
-    const ByteFile file = ByteFile::open(each.path);
-    const std::string content = ContentSample(0).entry(
-        "", file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
-    content_[fmt::format("{}reader of {}", kContentPrefix, content)] =
+    ContentSample sample(0);
+    content_[fmt::format("{}reader of {}", kContentPrefix, content_of(each, "", sample))] =
         fmt::format("host {}, {}", host_, each.name);
   }
 }
