@@ -43,7 +43,7 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
 }
 
 // Returns what names a file's contents: its version in an object store, or a sample of its bytes.
-std::string content_of(const TextFile& each, std::string_view name, ContentSample& sample) {
+std::string contents_of_file(const TextFile& each, std::string_view name, ContentSample& sample) {
   if (!each.object_version.empty())
     return fmt::format("{} bytes, version {}", each.object_bytes, each.object_version);
   const ByteFile file = ByteFile::open(each.path);
@@ -57,7 +57,8 @@ std::map<std::string, std::string> content_entries(const std::vector<TextFile>& 
   std::map<std::string, std::string> entries;
   ContentSample sample(seed);
   for (const TextFile& each : files)
-    entries[fmt::format("{}{}", kContentPrefix, each.name)] = content_of(each, each.name, sample);
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] =
+        contents_of_file(each, each.name, sample);
   return entries;
 }
 
@@ -178,7 +179,7 @@ void StreamingTextInput::add_own_files(const TextFiles& all, const TextFiles& ow
         fmt::format("{} files, names {:08x}", all.files.size(), hash_of_names(all.files));
   for (const TextFile& each : own.files) {
     ContentSample sample(0);
-    content_[fmt::format("{}reader of {}", kContentPrefix, content_of(each, "", sample))] =
+    content_[fmt::format("{}reader of {}", kContentPrefix, contents_of_file(each, "", sample))] =
         fmt::format("host {}, {}", host_, each.name);
   }
 }
