@@ -59,8 +59,8 @@ class MixtureSchedule {
   int64_t block_size_;
   uint64_t seed_ = 0;
   std::vector<Stage> stages_;
-  std::vector<double> weights_;                            // Of Megatron's rule; else empty.
-  mutable std::vector<std::vector<int64_t>> rows_before_;  // Of each block up to the last one used.
+  std::vector<double> weights_;                            // For Megatron's rule; else empty.
+  mutable std::vector<std::vector<int64_t>> rows_before_;  // Before each block up to the last used.
 };
 
 // Weights of all sources from a block on.

@@ -96,12 +96,12 @@ class StreamingTextInput final : public IndexedInput {
   HParams p_;
   std::vector<std::string> remarks_;
   int64_t host_ = 0, num_hosts_ = 1;            // With Sharding::kByHost.
-  std::map<std::string, std::string> content_;  // Of several hosts.
+  std::map<std::string, std::string> content_;  // With several hosts.
   std::string data_;  // Description of the stream, compared when resuming.
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<RowLayout> layout_;
   std::unique_ptr<TextShards> shards_;  // Their order is of the lanes.
-  int64_t num_lanes_ = 0;               // Of all hosts.
+  int64_t num_lanes_ = 0;               // On all hosts.
   std::vector<int64_t> lanes_;          // Whose rows this host reads, ascending.
   std::vector<int64_t> released_;       // Rows of each.
   std::unique_ptr<StreamWorkers> workers_;

@@ -3,6 +3,9 @@
 // number of hosts, and ends on all hosts at once.
 #include "tests/support/hosts.h"
 
+#include <algorithm>
+#include <set>
+
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/masked_input.h"
@@ -232,6 +235,45 @@ TEST_CASE("every input resumes on another number of hosts") {
         REQUIRE(same_batch(second.next(), expected.batches[0]));
       }
     }
+  }
+}
+
+TEST_CASE("epochs are whole after stops at 90 % on one host and at 150 % on two") {
+  const Data data;
+  const std::string tokens = (data.directory / "tokens.h5").string();
+  const std::string set = (data.directory / "set/*.h5").string();
+  for (const FlatTokensInput::HParams& p :
+       {FlatTokensInput::HParams{.path = tokens, .packed = false},
+        FlatTokensInput::HParams{
+            .path = set, .packed = false, .shuffle = Shuffle::kEra, .era_length = 10}}) {
+    const auto open = opener<FlatTokensInput>(p);
+    const std::unique_ptr<BaseInput> counted = open();
+    counted->attach({});
+    const int64_t rows = dynamic_cast<IndexedInput&>(*counted).num_examples().value();
+    std::vector<std::string> ids;
+    InputState state;
+    const std::pair<size_t, double> starts[] = {{0, 0.9}, {1, 1.5}, {3, 4.1}};  // Shares, end.
+    for (const auto& [share, end] : starts) {
+      Hosts hosts(open, shares_of_eight()[share], data.directory / "run");
+      for (int i = 0; i < 3 && !ids.empty(); ++i) hosts.next();
+      if (!ids.empty()) hosts.restore(state);
+      while (static_cast<double>(ids.size()) < end * static_cast<double>(rows)) {
+        const Batch batch = hosts.next().value();
+        const auto* bytes = reinterpret_cast<const char*>(batch.at("ids").bytes.data());
+        for (int64_t row = 0; row < kBatch; ++row, bytes += kSeqLen * sizeof(int32_t))
+          ids.emplace_back(bytes, kSeqLen * sizeof(int32_t));
+      }
+      state = hosts.state();
+    }
+    std::set<std::vector<std::string>> epochs, orders;
+    for (int64_t begin = 0; begin < 4 * rows; begin += rows) {
+      std::vector<std::string> epoch(ids.begin() + begin, ids.begin() + begin + rows);
+      orders.insert(epoch);
+      std::ranges::sort(epoch);
+      epochs.insert(epoch);
+    }
+    REQUIRE(orders.size() == 4);
+    REQUIRE(epochs.size() == 1);
   }
 }
 

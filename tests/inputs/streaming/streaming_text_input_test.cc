@@ -208,7 +208,7 @@ TEST_CASE("the first documents of each file are held out without reading the oth
     p.validation_docs_per_file = 3;
     p.num_workers = rows;
     Texts train = sorted_documents(texts_of_rows(*open(p)));
-    // What follows the documents held out is not read: it may be corrupt.
+    // What follows them is not read: it may be corrupt.
     for (int shard = 0; shard < 4; ++shard) {
       const fs::path file = directory / fmt::format("{:03}.jsonl", shard);
       std::string lines = read_bytes(file);
@@ -216,8 +216,7 @@ TEST_CASE("the first documents of each file are held out without reading the oth
       write_bytes(file, lines.substr(0, third) + "{\"te\n");
     }
     p.split = StreamSplit::kValidation;
-    const Texts held_out = sorted_documents(texts_of_rows(*open(p)));
-    Texts expected;
+    Texts held_out = sorted_documents(texts_of_rows(*open(p))), expected;
     for (int shard = 0; shard < 4; ++shard)
       std::ranges::copy(documents(shard * 50, shard * 50 + 3), std::back_inserter(expected));
     REQUIRE(held_out == sorted(expected));
