@@ -61,14 +61,15 @@ struct ShardBytes {
 
 // The two halves of writing a checkpoint: every host writes its shard into `directory`; when all
 // are done, one of them writes the index from the shards' tables. Both sync what they wrote to
-// disk. `on_read` is called after the memory of each array, in order, has been read.
+// disk. `on_read` is called after the memory of each array, in order, has been read. `shards`:
+// where the shards are if not in `directory`; it may be a URL.
 ShardBytes write_checkpoint_shard(const std::filesystem::path& directory,
                                   const CheckpointInfo& info,
                                   const std::vector<CheckpointArray>& arrays,
                                   const CheckpointHost& host = {},
                                   const std::function<void()>& on_read = {});
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
-                            int64_t num_hosts = 1);
+                            int64_t num_hosts = 1, const std::filesystem::path& shards = {});
 
 // Reads a checkpoint that was written in any pieces. Every byte is checked against a checksum:
 // arrays when they are read, all else when the checkpoint is opened. A missing, short or damaged

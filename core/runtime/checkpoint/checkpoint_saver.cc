@@ -8,6 +8,7 @@
 #include "core/base/seconds.h"
 #include "core/base/terminal.h"
 #include "core/io/file.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +88,7 @@ CheckpointSaver::CheckpointSaver(CheckpointStore store, const RetentionPolicy& p
         return text.empty() ? text
                             : fmt::format("{} {}", processes_->name(processes_->rank()), text);
       })) {
-  if (processes_->is_first()) remove_temporaries(store_.directory());
+  if (processes_->is_first()) store_.remove_unfinished();
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -138,7 +139,7 @@ void CheckpointSaver::write(const CheckpointInfo& info,
       saved.removed = store_.outdated(policy_);
     }
     // Without the lock, or take_saved would wait for the disk.
-    if (processes_->is_first()) remove_temporaries(store_.directory());  // Left by killed saves.
+    if (processes_->is_first() && !is_url(store_.directory())) store_.remove_unfinished();
     for (const int64_t step : saved.removed)
       if (const std::string problem = store_.remove(step);
           !problem.empty() && !std::exchange(warned_, true))

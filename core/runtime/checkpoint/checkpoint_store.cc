@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ranges>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
 
 namespace tessera {
@@ -64,6 +66,35 @@ void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shard
   }
 }
 
+// A step that --checkpoint=auto-fallback has set aside has its index table by this name.
+std::string aside_table() { return fmt::format("damaged_{}", kCheckpointIndexTableName); }
+
+std::vector<int64_t> steps_in_store(const std::string& url) {
+  std::vector<int64_t> steps;
+  for (const ObjectInfo& object : storage_of(url).list(url + "/")) {
+    const fs::path name = object.url.substr(url.size() + 1);
+    const auto step = step_of(name.parent_path().string());
+    if (step && name.filename() == kCheckpointIndexTableName) steps.push_back(*step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+// Removes the index table first: a partly removed checkpoint is never listed.
+void remove_objects(const fs::path& step_url) {
+  BaseStorage& storage = storage_of(step_url.native());
+  storage.remove(step_url / kCheckpointIndexTableName);
+  for (const ObjectInfo& object : storage.list(step_url.string() + "/")) storage.remove(object.url);
+}
+
+std::string write_shard(const fs::path& place, const CheckpointInfo& info,
+                        const std::vector<CheckpointArray>& arrays, const ProcessGroup& processes,
+                        const std::function<void()>& on_read) {
+  const ShardBytes shard =
+      write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, on_read);
+  return fmt::format("{} {} {}", shard.file, shard.table, shard.arrays);
+}
+
 }  // namespace
 
 std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
@@ -87,7 +118,12 @@ std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
   return removed;
 }
 
-CheckpointStore::CheckpointStore(fs::path directory) : directory_(std::move(directory)) {}
+CheckpointStore::CheckpointStore(fs::path directory)
+    : directory_(std::move(directory)), local_(directory_) {
+  const fs::path url = directory_.parent_path() / kRunUrlName;
+  if (!is_url(directory_) && fs::exists(url))
+    directory_ = fs::path(read_file(url)) / directory_.filename();
+}
 
 fs::path CheckpointStore::path_of(int64_t step) const {
   CHECK(step >= 0 && step < 10000000000, "step {}", step);
@@ -95,6 +131,7 @@ fs::path CheckpointStore::path_of(int64_t step) const {
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {
+  if (is_url(directory_)) return steps_in_store(directory_.string());
   std::vector<int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
@@ -134,7 +171,7 @@ Checkpoint CheckpointStore::open(int64_t step) const {
   Checkpoint checkpoint(path, remedy);
   if (const int64_t held = checkpoint.info().step; held != step) {
     const std::string name = path_of(held).filename().string();
-    const std::string advice = fs::exists(path_of(held))
+    const std::string advice = std::ranges::find(all, held) != all.end()
                                    ? fmt::format("exchange its name with that of {}", name)
                                    : fmt::format("rename it to {}", name);
     throw DamagedCheckpoint(
@@ -147,6 +184,11 @@ Checkpoint CheckpointStore::open(int64_t step) const {
 
 fs::path CheckpointStore::set_aside(int64_t step) const {
   const fs::path path = path_of(step);
+  if (is_url(directory_)) {
+    write_object(path / aside_table(), read_file(path / kCheckpointIndexTableName));
+    storage_of(path.native()).remove(path / kCheckpointIndexTableName);
+    return path / aside_table();
+  }
   fs::path aside = directory_ / ("damaged_" + path.filename().string());
   for (int i = 2; fs::exists(fs::symlink_status(aside)); ++i)
     aside = directory_ / fmt::format("damaged_{}_{}", path.filename().string(), i);
@@ -159,41 +201,109 @@ fs::path CheckpointStore::set_aside(int64_t step) const {
 
 int64_t CheckpointStore::add(const CheckpointInfo& info, const std::vector<CheckpointArray>& arrays,
                              ProcessGroup& processes, const std::function<void()>& on_read) const {
-  const fs::path path = path_of(info.step);
-  const std::string save = fmt::format("saving step {}", info.step);
-  std::optional<NewDirectory> unfinished;  // Process 0 only; removed if anything below throws.
   try {
-    // Only the name is broadcast: hosts may have mounted the directory in different places.
-    const std::string name = processes.run_on_all(save + ", making its directory", [&] {
-      if (!processes.is_first()) return std::string();
-      return unfinished.emplace(path).place().filename().string();
-    })[0];
-    const fs::path place = directory_ / name;
-    const std::vector<std::string> written = processes.run_on_all(save + ", writing shards", [&] {
-      const ShardBytes shard = write_checkpoint_shard(
-          place, info, arrays, {processes.rank(), processes.size()}, on_read);
-      return fmt::format("{} {} {}", shard.file, shard.table, shard.arrays);
-    });
-    const std::vector<ShardBytes> shards = parse_written(written);
-    processes.run_on_all(save + ", giving it its name", [&] {
-      if (!processes.is_first()) return "";
-      wait_for_shards(place, shards);
-      write_checkpoint_index(place, info, processes.size());
-      unfinished->finish();
-      sync_directory(directory_);
-      sync_directory(directory_ / "..");  // The first save created directory_ there.
-      return "";
-    });
     int64_t bytes = 0;
-    for (const ShardBytes& shard : shards) bytes += shard.arrays;
+    for (const ShardBytes& shard : is_url(directory_)
+                                       ? upload(info, arrays, processes, on_read)
+                                       : add_locally(info, arrays, processes, on_read))
+      bytes += shard.arrays;
     return bytes;
   } catch (const std::exception& error) {
     fail("cannot save the checkpoint of step {}: {}", info.step, error_text(error));
   }
 }
 
+std::vector<ShardBytes> CheckpointStore::add_locally(const CheckpointInfo& info,
+                                                     const std::vector<CheckpointArray>& arrays,
+                                                     ProcessGroup& processes,
+                                                     const std::function<void()>& on_read) const {
+  const std::string save = fmt::format("saving step {}", info.step);
+  std::optional<NewDirectory> unfinished;  // Process 0 only; removed if anything below throws.
+  // Only the name is broadcast: hosts may have mounted the directory in different places.
+  const std::string name = processes.run_on_all(save + ", making its directory", [&] {
+    if (!processes.is_first()) return std::string();
+    return unfinished.emplace(path_of(info.step)).place().filename().string();
+  })[0];
+  const fs::path place = directory_ / name;
+  const std::vector<ShardBytes> shards =
+      parse_written(processes.run_on_all(save + ", writing shards", [&] {
+        return write_shard(place, info, arrays, processes, on_read);
+      }));
+  processes.run_on_all(save + ", giving it its name", [&] {
+    if (!processes.is_first()) return "";
+    wait_for_shards(place, shards);
+    write_checkpoint_index(place, info, processes.size());
+    unfinished->finish();
+    sync_directory(directory_);
+    sync_directory(directory_ / "..");  // The first save created directory_ there.
+    return "";
+  });
+  return shards;
+}
+
+std::vector<ShardBytes> CheckpointStore::upload(const CheckpointInfo& info,
+                                                const std::vector<CheckpointArray>& arrays,
+                                                ProcessGroup& processes,
+                                                const std::function<void()>& on_read) const {
+  const std::string save = fmt::format("saving step {}", info.step);
+  const fs::path url = path_of(info.step);
+  std::optional<NewDirectory> shard;  // Each process has one, which its next save removes, too.
+  const auto send = [&](const std::string& name) {
+    storage_of(url.native()).upload(url / name, shard->place() / name);
+    fs::remove(shard->place() / name);
+  };
+  try {
+    processes.run_on_all(save + ", preparing its place", [&] {
+      shard.emplace(local_ / checkpoint_shard_name(processes.rank()));
+      if (processes.is_first()) remove_objects(url);
+      return "";
+    });
+    const std::vector<ShardBytes> shards =
+        parse_written(processes.run_on_all(save + ", uploading shards", [&] {
+          const std::string written = write_shard(shard->place(), info, arrays, processes, on_read);
+          send(checkpoint_shard_name(processes.rank()));
+          send(checkpoint_table_name(processes.rank()));
+          return written;
+        }));
+    processes.run_on_all(save + ", uploading its index", [&] {
+      if (!processes.is_first()) return "";
+      write_checkpoint_index(shard->place(), info, processes.size(), url);
+      send(kCheckpointIndexName);
+      send(kCheckpointIndexTableName);
+      return "";
+    });
+    return shards;
+  } catch (...) {
+    try {
+      if (processes.is_first()) remove_objects(url);
+    } catch (const Error&) {  // remove_unfinished() does it at the next start.
+    }
+    throw;
+  }
+}
+
+void CheckpointStore::remove_unfinished() const {
+  if (!is_url(directory_)) return remove_temporaries(directory_);
+  BaseStorage& storage = storage_of(directory_.native());
+  const std::vector<ObjectInfo> objects = storage.list(directory_.string() + "/");
+  std::set<fs::path> whole;
+  for (const fs::path object : objects | std::views::transform(&ObjectInfo::url))
+    if (object.filename() == kCheckpointIndexTableName || object.filename() == aside_table())
+      whole.insert(object.parent_path());
+  for (const ObjectInfo& object : objects)
+    if (!whole.contains(fs::path(object.url).parent_path())) storage.remove(object.url);
+}
+
 // Renames first, so that a partly removed checkpoint is never listed.
 std::string CheckpointStore::remove(int64_t step) const {
+  if (is_url(directory_)) {
+    try {
+      remove_objects(path_of(step));
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
   const fs::path doomed = temporary_beside(path_of(step), "old");
   std::error_code error;
   fs::remove_all(doomed, error);

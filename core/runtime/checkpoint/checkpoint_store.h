@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a run: <run>/checkpoints/step_<10 digits>/. Adds a checkpoint by a rename when
-// every byte is on disk, finds the newest, and removes old ones by a policy.
+// every byte is on disk, finds the newest, and removes old ones by a policy. In an object store a
+// step exists if it has its index table, which is written last and removed first.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,14 @@ std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
                                      const RetentionPolicy& policy,
                                      const std::map<int64_t, double>& metrics);
 
+// File of a local directory that stands for a run in an object store: the run's URL.
+inline constexpr const char* kRunUrlName = "run.url";
+
 class CheckpointStore {
  public:
-  explicit CheckpointStore(std::filesystem::path directory);  // Need not exist.
+  // A directory, which need not exist, or a URL. That of a run which has kRunUrlName is at that
+  // URL; the directory then has shards until they are uploaded.
+  explicit CheckpointStore(std::filesystem::path directory);
 
   const std::filesystem::path& directory() const { return directory_; }
   std::filesystem::path path_of(int64_t step) const;
@@ -57,9 +63,21 @@ class CheckpointStore {
   // Returns what remains and why, or "". It may be removed later, together with the files of killed
   // saves (remove_temporaries), or as a step that the policy still removes.
   std::string remove(int64_t step) const;
+  // Removes what killed saves left; the caller is the only writer.
+  void remove_unfinished() const;
 
  private:
-  std::filesystem::path directory_;
+  std::vector<ShardBytes> add_locally(const CheckpointInfo& info,
+                                      const std::vector<CheckpointArray>& arrays,
+                                      ProcessGroup& processes,
+                                      const std::function<void()>& on_read) const;
+  std::vector<ShardBytes> upload(const CheckpointInfo& info,
+                                 const std::vector<CheckpointArray>& arrays,
+                                 ProcessGroup& processes,
+                                 const std::function<void()>& on_read) const;
+
+  std::filesystem::path directory_;  // A URL in an object store.
+  std::filesystem::path local_;
   std::map<int64_t, double> metrics_;
 };
 

@@ -138,7 +138,6 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
   const ShardTable table = parse_shard_table(text, table_path.string());
   index->tables.push_back({std::ssize(text), crc32c(std::as_bytes(std::span(text)))});
   const std::string shard_name = checkpoint_shard_name(host);
-  const ByteFile shard = ByteFile::open(directory / shard_name);
   for (const CheckpointPiece& piece : table.pieces) {
     Assembled& array = (*arrays)[piece.array];
     array.type = stored_type(piece.dtype);
@@ -147,7 +146,7 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
         {piece.block, shard_name, checkpoint_piece_name(piece.array, piece.shape, piece.block)});
     if (Region::whole(piece.shape).elements() > 1) continue;
     array.only.resize(static_cast<size_t>(piece.bytes()));
-    shard.read_at(piece.file_offset, array.only);
+    ByteFile::open(directory / shard_name).read_at(piece.file_offset, array.only);
   }
   return table.bytes;
 }
@@ -180,12 +179,12 @@ void write_arrays_whole(Hdf5File& index, const std::map<std::string, Assembled>&
 }  // namespace
 
 void write_checkpoint_index(const std::filesystem::path& directory, const CheckpointInfo& info,
-                            int64_t num_hosts) {
+                            int64_t num_hosts, const std::filesystem::path& shards) {
   IndexTable table{.info = info};
   std::map<std::string, Assembled> arrays;
   std::vector<int64_t> shard_bytes;
   for (int64_t host = 0; host < num_hosts; ++host)
-    shard_bytes.push_back(collect(directory, host, &table, &arrays));
+    shard_bytes.push_back(collect(shards.empty() ? directory : shards, host, &table, &arrays));
   const std::filesystem::path path = directory / kCheckpointIndexName;
   Hdf5File index = Hdf5File::create(path);
   write_info(index, info);
