@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 
 namespace tessera {
@@ -94,8 +95,9 @@ void check_length(const ScoreRequest& request, int64_t max_length) {
 std::vector<ScoreRequest> read_score_requests(const std::filesystem::path& path,
                                               const EncodeRequest& encode, int64_t vocab_size,
                                               int64_t max_length) {
-  require_regular_file(path);
-  std::ifstream file(path);
+  const std::filesystem::path local = local_copy(path);
+  require_regular_file(local);
+  std::ifstream file(local);
   if (!file) throw NoAccess(fmt::format("{}: cannot open", path.string()));
   std::vector<ScoreRequest> requests;
   int64_t number = 0;
@@ -142,7 +144,7 @@ RequestsInput::RequestsInput(const HParams& p)
 }
 
 void RequestsInput::open(const Infeed&) {
-  requests_ = shared_score_requests(user_path(p_.path, "path"));
+  requests_ = shared_score_requests(path_or_url(p_.path, "path"));
   uint32_t sum = 0;
   for (size_t i = 0; i < requests_->size(); ++i) {
     const ErrorPrefix where(fmt::format("{}, request {}", p_.path, i + 1));

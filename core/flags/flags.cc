@@ -161,7 +161,8 @@ void detail::read_word(const Flag& flag, const std::string& word, double& value)
 void detail::read_word(const Flag&, const std::string& word, std::string& value) { value = word; }
 
 void detail::read_word(const Flag& flag, const std::string& word, std::filesystem::path& value) {
-  value = user_path(word, "--" + flag.name);
+  const bool may_be_url = flag.placeholder.find("URL") != std::string::npos;
+  value = (may_be_url ? path_or_url : user_path)(word, "--" + flag.name);
 }
 
 size_t detail::read_choice(const Flag& flag, const std::string& word) {

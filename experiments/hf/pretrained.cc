@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
@@ -67,7 +68,8 @@ HfConfig config_of(const Pretrained& e) {
         "hf.Pretrained needs a Hugging Face directory with a config.json; give it with --set "
         "path=DIR");
   const std::filesystem::path file =
-      std::filesystem::path(user_path(e.path, "path")) / "config.json";
+      local_copy(path_or_url(e.path, "path"), [](auto name) { return name == "config.json"; }) /
+      "config.json";
   HfConfig config = read_hf_config(read_file(file), file.string());
   const Template<BasePositionEmbedding>& positions = config.model.lm.position_emb_tpl;
   if (!positions.holds<TrainablePositionalEmbedding::HParams>()) return config;

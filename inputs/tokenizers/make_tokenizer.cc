@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 #include "inputs/tokenizers/bpe_tokenizer.h"
 #include "inputs/tokenizers/normalizer.h"
@@ -310,6 +311,13 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   return make_bpe_tokenizer(std::move(parts));
 }
 
+// Of the files of a repository, those that read_tokenizer_files() may read.
+bool is_of_tokenizer(std::string_view name) {
+  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+  return name.find('/') == std::string_view::npos &&
+         (ends(".json") || ends(".txt") || ends(".bpe") || ends(".model"));
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
@@ -323,11 +331,12 @@ std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name,
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  const std::string path = user_path(name, "tokenizer");
-  if (!std::filesystem::exists(path))
+  const std::string path = path_or_url(name, "tokenizer");
+  const std::filesystem::path local = local_copy(path, is_of_tokenizer);
+  if (!std::filesystem::exists(local))
     fail("unknown tokenizer '{}': expected 'bytes', a file or a directory{}", name,
          did_you_mean(name, {"bytes"}));
-  return tokenizer_of_files(path, read_tokenizer_files(path));
+  return tokenizer_of_files(path, read_tokenizer_files(local));
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,

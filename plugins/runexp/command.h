@@ -37,6 +37,7 @@ struct CommandResult {
   int exit_code = kDone;
   std::string error = {};
   std::filesystem::path run_directory = {};  // Its failures.log gets the error; or empty.
+  std::shared_ptr<void> keeps = {};          // What must live until that is written.
 };
 
 struct CommandContext {

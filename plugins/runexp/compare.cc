@@ -8,6 +8,7 @@
 
 #include "core/io/file.h"
 #include "plugins/runexp/commands.h"
+#include "tasks/run/directory/remote_run.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/report/run_comparison.h"
 
@@ -27,14 +28,18 @@ struct Compare {
       About(compare,
             "print the final metrics of runs and what differs in their configurations; a folder, "
             "such as that of a sweep, stands for the runs in it",
-            {.unit = "RUN RUN ..."}),
+            {.unit = "RUN|URL RUN|URL ..."}),
       About(output, "the page that overlays them", {.unit = "FILE"}))
 
   CommandResult run(const CommandContext& context) const {
     if (!context.processes.is_first()) return check_printed();
     std::vector<fs::path> runs;
-    for (const fs::path& given : compare)
-      for (fs::path& run : runs_of(given)) runs.push_back(std::move(run));
+    std::vector<std::unique_ptr<RemoteRun>> remote;
+    for (const fs::path& given : compare) {
+      remote.push_back(RemoteRun::reader(given));
+      for (fs::path& run : runs_of(remote.back() ? remote.back()->directory() : given))
+        runs.push_back(std::move(run));
+    }
     const RunComparison comparison = compare_runs(runs);
     // The page has what the runs have: if others cannot read one, they cannot read the page.
     for (const fs::path& run : runs)

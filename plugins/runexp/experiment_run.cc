@@ -12,10 +12,13 @@
 #include "core/base/printable.h"
 #include "core/base/process.h"
 #include "core/base/region.h"
+#include "core/base/terminal.h"
+#include "core/io/storage/storage.h"
 #include "plugins/code_stamp.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"
 #include "tasks/planner/prediction.h"
+#include "tasks/run/directory/remote_run.h"
 #include "tasks/run/directory/run_guard.h"
 #include "tasks/run/modes/make_run.h"
 #include "tasks/search/nearest_mesh.h"
@@ -125,6 +128,30 @@ CommandResult run_on(const std::vector<std::unique_ptr<Device>>& devices, const 
   }
 }
 
+// If --job_log_dir is a URL, makes the local directory of the run. A collective call.
+std::shared_ptr<RemoteRun> place_remote_run(const ExperimentJob& job, RunSetting* setting,
+                                            ProcessGroup& processes) {
+  if (!is_url(setting->job_log_dir)) return nullptr;
+  using Access = RemoteRun::Access;
+  auto remote = std::make_shared<RemoteRun>(
+      setting->job_log_dir.string(),
+      job.writes && !setting->dry_run ? Access::kWrite : Access::kRead, processes);
+  setting->url = remote->url();
+  setting->job_log_dir = remote->directory();
+  return remote;
+}
+
+void end_remote_run(RemoteRun& remote, CommandResult* ending) {
+  try {
+    remote.finish();
+  } catch (const Error& error) {
+    if (ending->error.empty())
+      *ending = {kFailed, error.what()};
+    else
+      print_error(error.what());
+  }
+}
+
 }  // namespace
 
 ConfiguredExperiment configured_by(const ExperimentFlags& flags,
@@ -197,20 +224,30 @@ CommandResult run_experiment(const ExperimentJob& job, const CommandContext& con
   const DeviceKind& kind =
       find_device(flags.devices.kind.kind(), flags.experiment.plugins.folders());
   const ConfiguredExperiment configured = configured_together(flags.experiment, context);
-  const RunSetting setting = setting_of(job, configured, processes);
+  RunSetting setting = setting_of(job, configured, processes);
   const int64_t num_devices = setting.devices * processes.size();
   if (job.reads_data)
     if (const auto message = missing_data_message(configured, flags, num_devices)) {
       fmt::print(context.errors, "runexp: {}", *message);  // Several lines: commands to copy.
       return {kBadUsage};
     }
+  const std::shared_ptr<RemoteRun> remote = place_remote_run(job, &setting, processes);
+  const auto shown = [&](std::string text) {
+    return renamed(std::move(text), setting.job_log_dir.string(), setting.name());
+  };
+  CommandResult ending;
   try {
-    return run_on(devices_of(job, kind, setting, processes), job, configured, setting, context,
-                  make);
+    ending =
+        run_on(devices_of(job, kind, setting, processes), job, configured, setting, context, make);
   } catch (const Error& error) {
-    if (!job.advises_mesh) throw;
-    throw Error(error.what() + fitting_mesh_advice(configured, num_devices));
+    if (!job.advises_mesh && !remote) throw;
+    throw Error(shown(error.what()) +
+                (job.advises_mesh ? fitting_mesh_advice(configured, num_devices) : ""));
   }
+  ending.error = shown(ending.error);
+  if (remote) end_remote_run(*remote, &ending);
+  ending.keeps = remote;
+  return ending;
 }
 
 }  // namespace tessera

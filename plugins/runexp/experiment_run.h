@@ -46,6 +46,7 @@ struct ExperimentJob {
   ResumeFlags resume = {};
   bool reads_data = false;                   // Without the data, prints how to make them.
   bool trains = false;                       // A failure is written to the run's directory.
+  bool writes = false;                       // Needs the lock of the run's directory.
   bool fits_mesh = false;                    // Without --devices: as many as the mesh needs.
   bool advises_mesh = false;                 // An error says which mesh would suit the model.
   bool plans = false;                        // One device is enough, to ask about its kernels:

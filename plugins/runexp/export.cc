@@ -22,7 +22,7 @@ struct ExportCommand {
   FIELDS(flags, About(checkpoint, "newest, or a step (120 or step_0000000120)", {.unit = "WHICH"}),
          format,
          About(output, "where to write it: a new or empty directory, or an earlier export",
-               {.unit = "DIR"}),
+               {.unit = "DIR|URL"}),
          About(family,
                "of transformers, as in config.json; default: that of the import, or the first that "
                "the model fits",

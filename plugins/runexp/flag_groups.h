@@ -92,7 +92,7 @@ struct DirectoryFlags {
   FIELDS(About(job_log_dir,
                "the run's directory (default: runs/FAMILY.Name, with --smoke "
                "runs/FAMILY.Name.smoke)",
-               {.unit = "DIR"}))
+               {.unit = "DIR|URL"}))
 };
 
 // For commands that write a run.

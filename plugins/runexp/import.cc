@@ -17,7 +17,7 @@ struct ImportCommand {
   FormatFlags format;
   std::filesystem::path input;
   FIELDS(flags, resume, format,
-         About(input, "where it is; it becomes step 0 of the run's directory", {.unit = "DIR"}))
+         About(input, "where it is; it becomes step 0 of the run's directory", {.unit = "DIR|URL"}))
 
   void check() const {
     flags.check();
@@ -26,7 +26,8 @@ struct ImportCommand {
   }
 
   CommandResult run(const CommandContext& context) const {
-    return run_mode({.flags = flags, .resume = resume}, context, import_run, {input});
+    return run_mode({.flags = flags, .resume = resume, .writes = true}, context, import_run,
+                    {input});
   }
 };
 

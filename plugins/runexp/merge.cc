@@ -20,7 +20,7 @@ struct Merge {
   FIELDS(flags, resume,
          About(from,
                "the run whose checkpoints are averaged; the result is step 0 of --job_log_dir",
-               {.unit = "DIR"}),
+               {.unit = "DIR|URL"}),
          About(steps, "which checkpoints; may be repeated", {.unit = "STEP", .min = 0}),
          About(last, "instead: this many of the newest", {.unit = "N", .min = 2}),
          About(weights, "the share of each, in their order; may be repeated (default: equal)",
@@ -36,7 +36,8 @@ struct Merge {
   CommandResult run(const CommandContext& context) const {
     const MergeOptions options{
         .from = from, .steps = steps, .last = last.value_or(0), .weights = weights};
-    return run_mode({.flags = flags, .resume = resume}, context, merge_run, options);
+    return run_mode({.flags = flags, .resume = resume, .writes = true}, context, merge_run,
+                    options);
   }
 };
 

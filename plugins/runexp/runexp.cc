@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <fmt/ostream.h>
 
@@ -53,7 +54,8 @@ int end_together(CommandResult ending, ProcessGroup& processes, std::ostream& er
               ""};
     });
     if (agreed.error.empty()) return agreed.exit_code;
-    ending = {kFailed, agreed.error, ending.run_directory};
+    ending.exit_code = kFailed;
+    ending.error = agreed.error;
   }
   const auto failure = processes.fail_together(ending.error, ending.exit_code, kFailurePatience);
   const std::string text =
@@ -62,6 +64,7 @@ int end_together(CommandResult ending, ProcessGroup& processes, std::ostream& er
     fmt::print(errors, "runexp: {}\n", one_line(text));
     log_failure(ending.run_directory, text);
   }
+  ending.keeps.reset();
   errors.flush();
   if (!failure) processes.transport()->abort(ending.exit_code);
   return failure->exit_code;
@@ -104,7 +107,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
   Watchdog* const watching = watch ? &*watch : nullptr;
   const Watchdog::Attention attention(watching, processes);
   std::ostream nowhere(nullptr);
-  const CommandResult ending = catch_errors([&] {
+  CommandResult ending = catch_errors([&] {
     const CommandContext context{processes, watching, processes.is_first() ? out : nowhere,
                                  processes.is_first() ? errors : nowhere};
     if (asks_help(arguments)) {
@@ -115,7 +118,7 @@ int run_runexp(const std::vector<std::string>& arguments, std::ostream& out, std
     compare_flags(line.given, processes);
     return line.command->run(context);
   });
-  const int exit_code = end_together(ending, processes, errors);
+  const int exit_code = end_together(std::move(ending), processes, errors);
   // If this process returned, the launcher would end the others before they finish.
   if (watch && exit_code != kDone) watch->dismiss();
   return exit_code;

@@ -21,7 +21,7 @@ struct Score {
          About(requests,
                "what to score: on each line {\"context\": …, \"continuation\": …}, or ids in "
                "context_ids and continuation_ids (docs/evaluation.md)",
-               {.unit = "FILE"}),
+               {.unit = "FILE|URL"}),
          About(output, "the scores, a line for each request (default: score_out/ of the run)",
                {.unit = "FILE"}),
          About(batch_tokens,

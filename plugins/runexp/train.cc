@@ -38,6 +38,7 @@ struct Train {
                             .resume = train.resume,
                             .reads_data = true,
                             .trains = true,
+                            .writes = true,
                             .advises_mesh = true};
     return run_experiment(job, context, [this](const JobParts& parts) {
       const TrainOptions options{

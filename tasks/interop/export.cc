@@ -13,6 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/interop/hf_model.h"
@@ -52,25 +53,37 @@ FileType file_type(const std::string& given) {
        did_you_mean(given, names));
 }
 
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  if (is_url(directory)) {
+    for (const ObjectInfo& object : storage_of(directory.native()).list(directory.string() + "/"))
+      names.push_back(object.url.substr(directory.string().size() + 1));
+  } else if (fs::exists(directory)) {
+    for (const auto& entry : fs::directory_iterator(directory))
+      names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
 // Names in an output directory that an export does not write.
 std::vector<std::string> foreign_names(const fs::path& directory) {
+  const std::vector<std::string> names = names_in(directory);
   std::set<std::string> ours = {kNote};
-  if (fs::exists(directory / kNote)) {
+  if (std::ranges::find(names, kNote) != names.end()) {
     const std::string where = (directory / kNote).string();
     const Json note = parse_json(read_file(where), where);
     for (const Json& file : note.at("files").as_array()) ours.insert(file.as_string());
   }
   std::vector<std::string> foreign;
-  for (const auto& entry : fs::directory_iterator(directory))
-    if (const std::string name = entry.path().filename().string(); !ours.contains(name))
-      foreign.push_back(name);
+  std::ranges::copy_if(names, std::back_inserter(foreign),
+                       [&](const std::string& name) { return !ours.contains(name); });
   std::sort(foreign.begin(), foreign.end());
   return foreign;
 }
 
 void check_output(const fs::path& directory) {
-  if (!fs::exists(directory)) return;
-  if (!fs::is_directory(directory)) fail("--output={} is not a directory", directory.string());
+  if (!is_url(directory) && fs::exists(directory) && !fs::is_directory(directory))
+    fail("--output={} is not a directory", directory.string());
   if (const auto foreign = foreign_names(directory); !foreign.empty())
     fail("--output={} holds '{}', which no export wrote{}; give a new or an empty directory",
          directory.string(), foreign[0],
@@ -83,7 +96,7 @@ class Export final : public BaseRun {
       : config_(context.config),
         setting_(context.setting),
         options_(options),
-        console_(console_mode(setting_, context.processes)),
+        console_(console_of(setting_, context.processes)),
         file_type_(file_type(options.dtype)),
         model_(model_to_export()),
         task_(config_.task.instantiate()),
@@ -106,7 +119,9 @@ class Export final : public BaseRun {
                                 options_.output.string()));
       return 0;
     }
-    NewDirectory staging(options_.output);
+    const fs::path& output = options_.output;
+    NewDirectory staging(is_url(output) ? cache_directory() / "exports" / output.filename()
+                                        : output);
     const HfTokenizer tokenizer = hf_tokenizer_of(config_, setting_.job_log_dir);
     if (!tokenizer.remark.empty()) console_.info("note: " + tokenizer.remark);
     write_file_atomically(staging.place() / "config.json", config_text(tokenizer.special));
@@ -117,7 +132,7 @@ class Export final : public BaseRun {
       files.push_back(name);
     }
     write_note(staging.place(), files);
-    staging.finish();
+    is_url(output) ? upload(staging.place(), files) : staging.finish();
     console_.info(fmt::format("step {} of {} ({} weights, {}) is in {}: {}",
                               checkpoint_.info().step, setting_.job_log_dir.string(),
                               averaged_ ? "averaged" : "trained", file_type_.name,
@@ -126,6 +141,15 @@ class Export final : public BaseRun {
   }
 
  private:
+  // What an earlier export has left is removed.
+  void upload(const fs::path& place, std::vector<std::string> files) const {
+    const std::string url = options_.output.string();
+    upload_folder(place, url);
+    files.emplace_back(kNote);
+    for (const std::string& name : names_in(url))
+      if (std::ranges::find(files, name) == files.end()) storage_of(url).remove(url + "/" + name);
+  }
+
   // As imported, if the model is still that one.
   HfModel model_to_export() {
     if (!options_.family.empty()) return hf_model_of(config_, options_.family);

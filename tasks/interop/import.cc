@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/file.h"
+#include "core/io/storage/storage.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/interop/hf_copy.h"
 #include "tasks/run/directory/run_config.h"
@@ -34,6 +34,12 @@ std::string with_old_norm(const std::string& name) {
                                     std::pair("LayerNorm.bias", "LayerNorm.beta")})
     if (name.ends_with(now)) return name.substr(0, name.size() - std::strlen(now)) + before;
   return name;
+}
+
+// Of the files of a repository, those that HfFiles reads.
+bool is_of_model(std::string_view name) {
+  return name == "config.json" || (name.find('/') == std::string_view::npos &&
+                                   name.find(".safetensors") != std::string_view::npos);
 }
 
 // A tensor's name in the files: with or without the prefix of the whole model.
@@ -100,8 +106,8 @@ class Import final : public BaseRun {
       : setting_(context.setting),
         options_(options),
         processes_(context.processes),
-        console_(console_mode(setting_, processes_)),
-        files_(options.input),
+        console_(console_of(setting_, processes_)),
+        files_(local_copy(options.input, is_of_model)),
         tensors_(checked_tensors(context.config)) {
     // The files are valid: now an earlier run may be set aside and memory allocated.
     first_step_.emplace(context, "import into");

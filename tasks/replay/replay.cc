@@ -122,7 +122,7 @@ class Replay final : public BaseRun {
         device_kind_(context.devices.at(0)->kind()),
         directory_(options_.job_log_dir),
         store_(directory_ / "checkpoints"),
-        console_(console_mode(options_, context.processes)),
+        console_(console_of(options_, context.processes)),
         processes_(context.processes),
         numerics_(context.config.task.instantiate()->train().numerics),
         devices_(context.devices, replayed_kernels(numerics_, setting.other_has_kernel)),

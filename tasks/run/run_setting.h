@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -42,11 +43,20 @@ struct CodeStamp {
   std::string revision;  // Git revision of the experiment's plugin, or "" (no repository).
 };
 
+// The text with the name `to` in place of the path `from`.
+inline std::string renamed(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != std::string::npos;
+       at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
 struct RunSetting {
   std::string experiment;  // "quickstart.SourceLm", for headings and hparams.toml.
   SourceSite site;         // The line that registers it.
   CodeStamp code;
   std::filesystem::path job_log_dir;  // The run's directory.
+  std::string url;                    // Of a run in an object store (RemoteRun); else "".
   int64_t devices = 1;                // In this process. A plan for a mesh with a shape needs none.
   int threads = 0;                    // In this process; 0: all available.
   bool restart = false;               // Start over: set an existing run aside.
@@ -59,6 +69,9 @@ struct RunSetting {
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
   // make_run (tasks/run/modes/make_run.h).
   std::filesystem::path input_directory;
+
+  // What messages call the run's directory.
+  std::string name() const { return url.empty() ? job_log_dir.string() : url; }
 };
 
 // What every run is made of, beside the options of its mode.

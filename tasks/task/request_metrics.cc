@@ -12,7 +12,7 @@ namespace tessera {
 REGISTER_TEMPLATE(ScoreMetric, RequestMetrics);
 
 RequestMetrics::RequestMetrics(const HParams& p)
-    : requests_(shared_score_requests(user_path(p.path, "path"))) {
+    : requests_(shared_score_requests(path_or_url(p.path, "path"))) {
   for (size_t i = 0; i < requests_->size(); ++i) {
     const ScoreRequest& request = (*requests_)[i];
     const std::string name = request.task.empty() ? "requests" : request.task;

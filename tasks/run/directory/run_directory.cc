@@ -45,12 +45,6 @@ void set_aside(const fs::path& directory) {
   for (const fs::path& path : written) fs::rename(path, aside / path.filename());
 }
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 std::string holder(int descriptor) {
   char text[512];
   const ssize_t length = ::pread(descriptor, text, sizeof(text), 0);
@@ -72,12 +66,6 @@ class Token {
   fs::path path_;
 };
 
-// A new name each time: a network file system may cache that a name does not exist.
-std::string new_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 bool sees(const fs::path& path, const std::string& token, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -88,13 +76,6 @@ bool sees(const fs::path& path, const std::string& token, std::chrono::milliseco
   }
 }
 
-// The first process on this host.
-int leader_of_host(const ProcessGroup& processes) {
-  int leader = 0;
-  while (processes.host(leader) != processes.host(processes.rank())) ++leader;
-  return leader;
-}
-
 fs::path make_directory() {
   std::string name = (fs::temp_directory_path() / "tessera_dry_run_XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr)
@@ -103,6 +84,23 @@ fs::path make_directory() {
 }
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+int leader_of_host(const ProcessGroup& processes) {
+  int leader = 0;
+  while (processes.host(leader) != processes.host(processes.rank())) ++leader;
+  return leader;
+}
 
 RunLock::RunLock(const std::filesystem::path& run_directory) {
   const std::filesystem::path path = run_directory / "lock";
@@ -151,6 +149,7 @@ void check_shared(const fs::path& directory, ProcessGroup& processes,
   };
   const std::string text = processes.run_on_all("the run's directory", [&] {
     if (!processes.is_first()) return std::string();
+    // A new name each time: a network file system may cache that a name does not exist.
     const std::string created = new_token();
     token.emplace(path_of(created), created);
     return created;
@@ -173,13 +172,18 @@ std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup&
   if (setting.dry_run || !processes.is_first()) return nullptr;
   fs::create_directories(setting.job_log_dir);
   auto lock = std::make_unique<RunLock>(setting.job_log_dir);
-  if (setting.restart) set_aside(setting.job_log_dir);
+  if (setting.restart && setting.url.empty()) set_aside(setting.job_log_dir);
+  if (setting.restart && is_run(setting.job_log_dir))
+    fail(
+        "--restart does not set aside the run in {}, because objects cannot be renamed; give "
+        "another --job_log_dir, or remove that run (aws s3 rm --recursive)",
+        setting.url);
   return lock;
 }
 
 std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
                         ProcessGroup& processes) {
-  if (!setting.dry_run) check_shared(setting.job_log_dir, processes);
+  if (!setting.dry_run && setting.url.empty()) check_shared(setting.job_log_dir, processes);
   return processes.broadcast(processes.is_first() ? prepare_config(config, setting) : "",
                              "the configuration");
 }

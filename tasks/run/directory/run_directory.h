@@ -41,6 +41,11 @@ class RunLock {
 void check_shared(const std::filesystem::path& directory, ProcessGroup& processes,
                   std::chrono::milliseconds patience = std::chrono::seconds(60));
 
+std::string host_name();
+std::string new_token();  // Random.
+// The rank of the first process on this process's host.
+int leader_of_host(const ProcessGroup& processes);
+
 // For a mode that writes: creates and locks the directory in process 0, and sets an earlier run
 // aside for --restart. Null in other processes, and in a dry run.
 std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup& processes);

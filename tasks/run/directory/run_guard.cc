@@ -13,15 +13,14 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-RunGuard::RunGuard(fs::path directory, const RunLock* lock)
-    : directory_(std::move(directory)), held_(directory_), lock_(lock) {}
+RunGuard::RunGuard(fs::path directory, const RunLock* lock, std::string name)
+    : directory_(std::move(directory)),
+      name_(name.empty() ? directory_.string() : std::move(name)),
+      held_(directory_),
+      lock_(lock) {}
 
 std::string RunGuard::shown(std::string text) const {
-  for (size_t at = 0; (at = text.find(held().string(), at)) != std::string::npos;) {
-    text.replace(at, held().string().size(), directory_.string());
-    at += directory_.string().size();
-  }
-  return text;
+  return renamed(renamed(std::move(text), held().string(), name_), directory_.string(), name_);
 }
 
 RunGuard::Finding RunGuard::look(std::string_view damage) {
@@ -32,11 +31,11 @@ RunGuard::Finding RunGuard::look(std::string_view damage) {
     finding_ = Finding::kStop;
     what_ = fmt::format(
         "{}/lock was removed or replaced during the run, so another run may write to the directory",
-        directory_.string());
+        name_);
   } else if (!damage.empty() && finding_ == Finding::kNone) {
     // A log that is gone may be the first file of a directory that is being removed.
     finding_ = damage == "was truncated" ? Finding::kSaveAndStop : Finding::kStop;
-    what_ = fmt::format("{}/metrics.jsonl {} during the run", directory_.string(), damage);
+    what_ = fmt::format("{}/metrics.jsonl {} during the run", name_, damage);
   }
   return finding_;
 }
@@ -52,7 +51,7 @@ RunGuard::Finding RunGuard::look_at_directory() {
   const fs::path now = fs::read_symlink(held(), error);
   const bool is_moved = !error && ::stat(now.c_str(), &found) == 0 && is_ours();
   what_ = fmt::format(
-      "{} was {} during the run{}", directory_.string(),
+      "{} was {} during the run{}", name_,
       is_moved ? "moved to " + now.string() : "removed, and with it its logs and checkpoints,",
       is_there ? "; another directory has its name, and nothing is written there" : "");
   return is_moved ? Finding::kSaveAndStop : Finding::kStop;
@@ -79,7 +78,7 @@ void RunGuard::leave(ProcessGroup& processes, int64_t step, const std::function<
 
 std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock) {
   if (setting.dry_run) return nullptr;
-  return std::make_unique<RunGuard>(setting.job_log_dir, lock);
+  return std::make_unique<RunGuard>(setting.job_log_dir, lock, setting.name());
 }
 
 }  // namespace tessera

@@ -27,11 +27,12 @@ class DirectoryLost : public Error {
 class RunGuard {
  public:
   // `directory` exists. `lock` is null in processes other than process 0, and outlives the guard.
-  RunGuard(std::filesystem::path directory, const RunLock* lock);
+  // Messages call the directory `name`; "": by its path.
+  RunGuard(std::filesystem::path directory, const RunLock* lock, std::string name = "");
 
   // A path to the directory by its descriptor, for all writes; shown() is for messages.
   const std::filesystem::path& held() const { return held_.path(); }
-  std::string shown(std::string text) const;  // With the directory's name in place of held().
+  std::string shown(std::string text) const;  // With the directory's name in place of paths.
 
   enum class Finding {
     kNone,
@@ -51,6 +52,7 @@ class RunGuard {
   Finding look_at_directory();
 
   std::filesystem::path directory_;
+  std::string name_;
   HeldDirectory held_;
   const RunLock* lock_;
   Finding finding_ = Finding::kNone;  // The result of the last look(),

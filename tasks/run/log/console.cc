@@ -14,6 +14,7 @@
 #include "core/base/printable.h"
 #include "core/base/seconds.h"
 #include "core/base/terminal.h"
+#include "tasks/run/run_setting.h"
 
 namespace tessera {
 namespace {
@@ -81,7 +82,7 @@ void Console::info(std::string_view line) {
   if (mode_ == Mode::kSilent) return;
   std::string text(line_open_ ? kClearLine : "");
   line_open_ = false;
-  write(text + printable(line) + "\n");
+  write(text + printable(renamed(std::string(line), from_, to_)) + "\n");
 }
 
 void Console::write(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/number_text.h"
@@ -41,6 +42,8 @@ class Console {
   // Shows the progress of other work: a text of at most 80 columns. Off a terminal, a line at
   // intervals that grow to `longest_seconds`.
   void progress(std::string_view text, double longest_seconds);
+  // From now on lines have the name `to` in place of the path `from`.
+  void rename(std::string from, std::string to) { from_ = std::move(from), to_ = std::move(to); }
   // Prints a line that stays.
   void info(std::string_view line);
   // Why output has failed (a closed pipe, a full disk); "" if it has not. After a failure nothing
@@ -53,6 +56,7 @@ class Console {
   void write(std::string_view text);
 
   Mode mode_;
+  std::string from_, to_;
   std::string loss_;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point next_;

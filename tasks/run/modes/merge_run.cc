@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/modes/checkpoint_runs.h"
@@ -25,7 +26,7 @@ class MergeRun final : public BaseRun {
       : setting_(context.setting),
         from_(options.from),
         is_first_(context.processes.is_first()),
-        console_(console_mode(setting_, context.processes)) {
+        console_(console_of(setting_, context.processes)) {
     const CheckpointStore store(from_ / "checkpoints");
     steps_ = steps_of(options, store);
     shares_ = shares_of(options.weights);
@@ -80,7 +81,9 @@ class MergeRun final : public BaseRun {
   }
 
   void keep_tokenizer() const {
-    if (const auto tokenizer = read_run_tokenizer(from_))
+    const std::filesystem::path from =
+        local_copy(from_, [](auto name) { return name == "tokenizer"; });
+    if (const auto tokenizer = read_run_tokenizer(from))
       write_run_tokenizer(setting_.job_log_dir, *tokenizer);
   }
 

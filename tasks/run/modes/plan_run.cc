@@ -27,7 +27,7 @@ class PlanRun final : public BaseRun {
                                            context.processes),
                   .launch_costs = options.launch_costs},
                  context.devices, context.processes),
-        console_(console_mode(context.setting, context.processes)),
+        console_(console_of(context.setting, context.processes)),
         output_(options) {
     require_metrics(session_);
   }

@@ -125,7 +125,7 @@ class RefitRun final : public BaseRun {
   RefitRun(const RunContext& context, const RefitOptions& options)
       : options_(options),
         device_(context.devices.at(0)->description()),
-        console_(console_mode(context.setting, context.processes)) {
+        console_(console_of(context.setting, context.processes)) {
     SessionOptions planned{.run_directory = options.trace.parent_path(),
                            .devices = context.setting.devices,
                            .allocates = false};

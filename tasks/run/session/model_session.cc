@@ -26,9 +26,11 @@ Mesh mesh_of(const MeshConfig& config, ModelSession::Purpose purpose, int64_t de
 
 }  // namespace
 
-Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& processes) {
+Console console_of(const RunSetting& setting, const ProcessGroup& processes) {
   const bool prints = setting.verbosity != Verbosity::kSilent && processes.is_first();
-  return prints ? Console::detect() : Console::Mode::kSilent;
+  Console console(prints ? Console::detect() : Console::Mode::kSilent);
+  console.rename(setting.job_log_dir.string(), setting.name());
+  return console;
 }
 
 ModelSession::ModelSession(const ExperimentConfig& config, Purpose purpose,

@@ -21,7 +21,7 @@
 namespace tessera {
 
 // Only process 0 prints, and nothing if the setting asks for silence.
-Console::Mode console_mode(const RunSetting& setting, const ProcessGroup& processes);
+Console console_of(const RunSetting& setting, const ProcessGroup& processes);
 
 // File of a run's directory with the kernels that its devices have chosen by trials
 // (Device::share_choices).

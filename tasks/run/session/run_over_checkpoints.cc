@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/message.h"
 #include "core/base/seconds.h"
+#include "core/io/storage/storage.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/jsonl_writer.h"
 #include "tasks/run/session/model_state.h"
@@ -101,7 +102,7 @@ class CheckpointWatcher {
                           "(eval.follow_patience_seconds), so it is considered stopped",
                           p_.follow_patience_seconds)};
     if (steps.empty() && !std::exchange(has_said_, true)) return {Kind::kWait, 0, waiting()};
-    sleep_unless(stop, p_.follow_poll_seconds);
+    sleep_unless(stop, std::max(p_.follow_poll_seconds, is_url(store_.directory()) ? 5.0 : 0.0));
     return {Kind::kWait, 0, ""};
   }
 
@@ -149,7 +150,7 @@ RunOverCheckpoints::RunOverCheckpoints(const RunContext& context, const Checkpoi
       setting_(context.setting),
       devices_(context.devices),
       processes_(context.processes),
-      console_(console_mode(setting_, processes_)),
+      console_(console_of(setting_, processes_)),
       to_do_(to_do),
       store_(setting_.job_log_dir / "checkpoints"),
       kind_(choice.kind),
@@ -197,7 +198,7 @@ void RunOverCheckpoints::read(int64_t step) {
     read_ = std::move(info);
     return;
   }
-  const bool is_gone = processes_.is_first() && !std::filesystem::exists(store_.path_of(step));
+  const bool is_gone = processes_.is_first() && std::ranges::count(store_.steps(), step) == 0;
   if (processes_.all_reduce_max(is_gone ? 1 : 0, "whether a checkpoint is gone") == 0)
     fail("{}", *first);
   console_.info(fmt::format("step {}: its checkpoint was removed before it could be read", step));

@@ -281,7 +281,7 @@ void warn_of_layouts(const Session& session, Console& console) {
 }
 
 void take_weights(Session& session, const InitFrom& other, Console& console) {
-  const std::filesystem::path run = user_path(other.directory, "task.train.init_from");
+  const std::filesystem::path run = path_or_url(other.directory, "task.train.init_from");
   const CheckpointStore store(run / "checkpoints");
   const std::optional<int64_t> step = other.step >= 0 ? other.step : store.newest();
   if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());

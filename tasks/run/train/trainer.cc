@@ -66,7 +66,7 @@ class Trainer final : public BaseRun {
         throughput_(throughput_of(0)),
         early_stopper_(p().early_stopping),
         health_(p().num_train_steps, session_.task().learner().hparams()),
-        console_(console_mode(setting_, processes_)),
+        console_(console_of(setting_, processes_)),
         runner_(session_, options.profile, files() / "trace.json.gz", console_, search_) {
     begin();
   }
