@@ -8,6 +8,7 @@
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/hdf5_internal.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 
@@ -104,12 +105,13 @@ std::vector<int64_t> hdf5_chunk(const std::vector<int64_t>& shape, int64_t eleme
 Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   silence();
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) fail("{}: no such file", path.string());
+  if (!is_url(path) && !std::filesystem::exists(path, error))
+    fail("{}: no such file", path.string());
   require_regular_file(path);
   Hdf5File file;
   file.path_ = path;
-  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const Hdf5Handle access = is_url(path) ? remote_access_list() : Hdf5Handle();
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, is_url(path) ? access.id() : H5P_DEFAULT);
   if (id < 0) {
     const std::string why = reason();
     if (why.find("signature") != std::string::npos) fail("{}: not an HDF5 file", path.string());

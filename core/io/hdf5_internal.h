@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of hdf5_file.cc, hdf5_dataset.cc (which defines them) and hdf5_direct.cc: identifiers,
-// errors and element types of the HDF5 library. Private to them; the only header that includes
+// Helpers of hdf5_file.cc, hdf5_dataset.cc (which defines most of them), hdf5_direct.cc and
+// hdf5_remote.cc: identifiers, errors and element types of the HDF5 library. Private to them; the only header that includes
 // <hdf5.h>.
 #pragma once
 
@@ -32,6 +32,9 @@ Hdf5Handle owned(hid_t id, std::string_view what, std::string_view where);
 // Makes a property list for creating files, groups or datasets without timestamps, so that equal
 // content gives equal files.
 Hdf5Handle creation_list(hid_t list_class);
+
+// Makes an access list for opening an object by its URL, to read.
+Hdf5Handle remote_access_list();
 
 hid_t type_id(StoredType type);  // Borrowed.
 StoredType read_type(hid_t id, std::string_view where);

@@ -103,7 +103,7 @@ CurlList list_of(const HttpHeaders& headers) {
 
 void set_limits(CURL* curl, const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   if (request.timeout_seconds > 0)
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
                      std::max(1L, static_cast<long>(request.timeout_seconds * 1e3)));
@@ -142,9 +142,11 @@ HttpReply http_request(const HttpRequest& request) {
   Transfer transfer{request, curl};
   char problem[CURL_ERROR_SIZE] = "";
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);  // The name of an object may have "..".
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   set_limits(curl, request);
   set_body(curl, request);
+  curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, request.new_connection ? 1L : 0L);
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, is_cancelled);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);

@@ -10,6 +10,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/io/storage/storage.h"
 #include "inputs/shuffle.h"
 
 namespace tessera {
@@ -27,6 +28,12 @@ const DocumentFormat* format_of_input(const TextFile& file, std::string_view for
 // Appends the identity of the file (path, name, size, time) to `seen`.
 BuildInput input_of(const TextFile& file, std::string_view format, std::string* seen) {
   const fs::path& path = file.path;
+  if (is_url(path)) {
+    *seen += fmt::format("{} {} {} {}\n", path.string(), file.name, file.object_bytes,
+                         file.object_version);
+    return {path, format_of_input(file, format), ValidationPart::kNone, file.object_bytes,
+            file.name};
+  }
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
@@ -73,7 +80,8 @@ std::string describe_validation(const BuildInputs& built, const BuildInputOption
 std::string files_text(const BuildInputs& built) {
   int64_t bytes = 0;
   for (const BuildInput& input : built.inputs) bytes += input.bytes;
-  const std::string first = fs::absolute(built.inputs[0].path).lexically_normal().string();
+  const fs::path& path = built.inputs[0].path;
+  const std::string first = (is_url(path) ? path : fs::absolute(path).lexically_normal()).string();
   const std::string files = built.inputs.size() == 1
                                 ? first
                                 : fmt::format("{} files from {} on", built.inputs.size(), first);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
@@ -175,7 +176,7 @@ FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(token_stream(p
 }
 
 std::vector<std::filesystem::path> FlatTokensInput::find_files(const Infeed& infeed) const {
-  std::filesystem::path path = user_path(p_.path.get(), fmt::format("input '{}':", name()));
+  std::filesystem::path path = path_or_url(p_.path.get(), fmt::format("input '{}':", name()));
   if (p_.path.get().starts_with(kRunDirectory))
     path = infeed.run_directory / p_.path.get().substr(kRunDirectory.size());
   if (is_file_pattern(path.string())) {
@@ -183,6 +184,7 @@ std::vector<std::filesystem::path> FlatTokensInput::find_files(const Infeed& inf
     if (found.empty()) fail("input '{}': no file matches {}", name(), path.string());
     return found;
   }
+  if (is_url(path)) return {path};
   if (!std::filesystem::exists(path))
     fail(
         "input '{}': {}: no such file; build one with 'flat_tokens build', or name another in the "
@@ -251,7 +253,7 @@ void FlatTokensInput::check_files() const {
 }
 
 std::vector<DataPart> FlatTokensInput::data_parts() const {
-  const std::filesystem::path root = pattern_root(user_path(p_.path.get(), "path"));
+  const std::filesystem::path root = pattern_root(path_or_url(p_.path.get(), "path"));
   std::vector<DataPart> parts;
   for (const FlatTokensRows& file : files_)
     parts.push_back({file.path().lexically_relative(root).generic_string(),

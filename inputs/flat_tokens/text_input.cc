@@ -9,6 +9,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/hparams/text.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 #include "inputs/flat_tokens/token_build.h"
 #include "inputs/readers/text_files.h"
@@ -24,6 +25,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.size());
 
+std::string absolute_path(const std::string& path) {
+  return is_url(path) ? path : fs::absolute(path).lexically_normal().string();
+}
+
 // Returns the request that a snapshot was built for, stored at the beginning of the file's
 // `source`. It does not depend on the contents of the text files, so a run keeps its snapshot when
 // they change. The words are part of the file format: with others, existing snapshots would be
@@ -31,8 +36,7 @@ constexpr std::string_view kSnapshotName = kCorpusSnapshot.substr(kRunDirectory.
 std::string request_text(const TextInput::HParams& p) {
   const TextInput::HParams defaults;
   std::string text =
-      p.path.empty() ? "Tessera's own sources"
-                     : fs::absolute(user_path(p.path, "input path")).lexically_normal().string();
+      p.path.empty() ? "Tessera's own sources" : absolute_path(path_or_url(p.path, "input path"));
   text += fmt::format(", {:g} held out", p.validation_fraction);
   if (p.tokenizer != defaults.tokenizer) text += fmt::format(", tokenizer {}", p.tokenizer);
   if (p.text_field != defaults.text_field) text += fmt::format(", field '{}'", p.text_field);

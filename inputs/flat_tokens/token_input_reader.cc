@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/io/storage/storage.h"
 #include "inputs/flat_tokens/build_inputs.h"
 #include "inputs/flat_tokens/megatron_index.h"
 #include "inputs/readers/byte_source.h"
@@ -374,7 +375,7 @@ class UndelimitedTokens final : public TokenReader {
 
 bool has_megatron_index(const std::filesystem::path& tokens, TokenDType dtype) {
   return dtype == TokenDType::kAuto && lower_extension(tokens) == ".bin" &&
-         std::filesystem::exists(MegatronIndex::beside(tokens));
+         path_exists(MegatronIndex::beside(tokens));
 }
 
 std::unique_ptr<InputReader> read_token_bin(std::unique_ptr<ByteSource> source,

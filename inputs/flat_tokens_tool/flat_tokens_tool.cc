@@ -21,7 +21,7 @@ Paths read_words(const std::vector<Flag>& flags, const std::vector<std::string>&
       if (word.starts_with("--"))
         given.push_back(word);
       else
-        paths.emplace_back(user_path(word, "PATH"));
+        paths.emplace_back(path_or_url(word, "PATH"));
     read_flags(flags, split_flags(flags, given));
   } catch (const Error& error) {
     throw UsageError(error.what());

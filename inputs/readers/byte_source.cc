@@ -9,24 +9,30 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 namespace {
 
-// Opens a file, or shares it if it is open already, by device and inode: rows of a batch may read
-// one file at many places, and descriptors are limited.
+// Opens a file, or shares it if it is open already, by device and inode or by its URL: rows of a
+// batch may read one file at many places, and descriptors are limited.
 std::shared_ptr<const ByteFile> open_shared(const std::filesystem::path& path) {
   static std::mutex mutex;
-  static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const ByteFile>> open;
+  using Identity = std::tuple<dev_t, ino_t, std::string>;
+  static std::map<Identity, std::weak_ptr<const ByteFile>> open;
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::make_shared<ByteFile>(ByteFile::open(path));
+  if (!is_url(path) && ::stat(path.c_str(), &status) != 0)
+    return std::make_shared<ByteFile>(ByteFile::open(path));
   const std::lock_guard lock(mutex);
-  std::weak_ptr<const ByteFile>& known = open[{status.st_dev, status.st_ino}];
+  std::weak_ptr<const ByteFile>& known =
+      open[is_url(path) ? Identity(0, 0, path.string())
+                        : Identity(status.st_dev, status.st_ino, "")];
   std::shared_ptr<const ByteFile> file = known.lock();
   if (!file) {
     file = std::make_shared<ByteFile>(ByteFile::open(path));

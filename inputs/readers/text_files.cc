@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/readers/text_files.h"
 
+#include <fnmatch.h>
 #include <glob.h>
 #include <sys/stat.h>
 
@@ -14,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/io/file.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/readers/foreign_format.h"
@@ -56,6 +58,26 @@ const DocumentFormat* required_format(const fs::path& path) {
   return &format;
 }
 
+// Returns the objects of a URL, which is one's own, a pattern, or a folder with all below it.
+std::vector<ObjectInfo> objects_of(const std::string& url) {
+  BaseStorage& store = storage_of(url);
+  if (const std::optional<ObjectInfo> file = store.find(url)) return {*file};
+  const size_t wild = url.find_first_of(kWild);
+  std::vector<ObjectInfo> objects =
+      store.list(wild == std::string::npos ? url + '/' : url.substr(0, wild));
+  if (wild != std::string::npos)
+    std::erase_if(objects, [&](const ObjectInfo& object) {
+      return ::fnmatch(url.c_str(), object.url.c_str(), FNM_PATHNAME | FNM_PERIOD) != 0;
+    });
+  return objects;
+}
+
+// Returns whether a part of a name below a folder is hidden.
+bool is_hidden(const fs::path& name) {
+  return std::any_of(name.begin(), name.end(),
+                     [](const fs::path& part) { return part.string().starts_with('.'); });
+}
+
 // Returns why a folder is not searched: a program writes its files. "" if it is searched.
 std::string reason_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "hparams.toml")) return "the directory of a run";
@@ -68,6 +90,34 @@ class Finder {
  public:
   // `excluded`: names of folders of Tessera's own sources, in which no links are followed.
   explicit Finder(std::set<std::string> excluded = {}) : excluded_(std::move(excluded)) {}
+
+  // Adds the objects of a URL. The first bytes of one are read only if its name says nothing.
+  void add_url(const std::string& url, bool may_be_tokens) {
+    const std::vector<ObjectInfo> objects = objects_of(url);
+    if (objects.empty()) fail("{}: no such file or folder, and no file matches it", url);
+    const bool is_folder = objects[0].url.starts_with(url + '/');
+    for (const ObjectInfo& object : objects) {
+      const fs::path path = object.url;
+      TextFile file{
+          path,        is_folder ? object.url.substr(url.size() + 1) : path.filename().string(),
+          object.url,  nullptr,
+          object.size, object.etag};
+      const bool is_tokens = lower_extension(path) == ".bin";
+      if (object.url.ends_with('/') || (is_folder && is_hidden(file.name))) {
+        refuse(path, {"hidden"});
+        continue;
+      }
+      if (is_folder && is_tokens) {
+        refuse(path, {"a token file (.bin)"});
+        continue;
+      }
+      if (!may_be_tokens && !is_tokens) {
+        const DocumentFormat& by_name = format_of_file(path, "");
+        file.format = has_name_of(by_name, path) ? &by_name : required_format(path);
+      }
+      files_.try_emplace(object.url, std::move(file));
+    }
+  }
 
   void add_file(const fs::path& path, const std::string& name, const DocumentFormat* format) {
     const std::string id = identity(path);
@@ -109,7 +159,8 @@ class Finder {
   void require_text(const std::vector<std::string>& paths) const {
     int64_t text = 0, data = 0;
     for (const auto& [unused, file] : files_)
-      text += static_cast<int64_t>(fs::file_size(file.path));
+      text +=
+          is_url(file.path) ? file.object_bytes : static_cast<int64_t>(fs::file_size(file.path));
     for (const auto& [file, bytes] : data_) data += files_.contains(file) ? 0 : bytes;
     if (data > text || (files_.empty() && !refused_.empty()))
       fail("{}: {} files with {} bytes are text; {}{}", fmt::join(paths, ", "), files_.size(), text,
@@ -171,6 +222,10 @@ fs::path pattern_root(const std::string& pattern) {
 std::vector<fs::path> matching_files(const std::string& pattern) {
   glob_t found{};
   std::vector<fs::path> paths;
+  if (is_url(pattern)) {
+    for (const ObjectInfo& object : objects_of(pattern)) paths.emplace_back(object.url);
+    return paths;
+  }
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
     paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
@@ -181,7 +236,11 @@ std::vector<fs::path> matching_files(const std::string& pattern) {
 TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tokens) {
   Finder finder;
   for (const std::string& given : paths) {
-    const std::string path = user_path(given, "input path");
+    const std::string path = path_or_url(given, "input path");
+    if (is_url(path)) {
+      finder.add_url(path, may_be_tokens);
+      continue;
+    }
     std::vector<fs::path> named = {path};
     if (!fs::exists(path)) named = matching_files(path);
     if (named.empty())

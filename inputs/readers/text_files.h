@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds text files by path, folder or file pattern (* ? [ ]).
+// Finds text files by path, folder or file pattern (* ? [ ]), here or in an object store.
 #pragma once
 
 #include <filesystem>
@@ -26,6 +26,9 @@ struct TextFile {
   std::string name;
   std::string identity;                    // Equal for all paths, links and hard links of a file.
   const DocumentFormat* format = nullptr;  // By content and name; null: not looked at.
+  // Of an object (storage.h): its size, and its version, which names the contents.
+  int64_t object_bytes = 0;
+  std::string object_version;
 };
 
 struct TextFiles {
@@ -35,11 +38,11 @@ struct TextFiles {
 };
 
 // Returns the files of `paths`, each once, by whatever paths and links it is reached. A path is a
-// file, a pattern, or a folder: then all text files below it, compressed texts and lines of JSON
-// included, also through links. Hidden names, token files (.bin), data that is not text, and the
-// directories of runs and builds are left out. Error for a path without files, for a named file
-// that is not text (token files excepted, or any file if `may_be_tokens`), and for folders with
-// more data in other formats than text: it is rarely intended to read only the text.
+// file, a pattern, or the URL of one, or a folder: then all text files below it, compressed texts
+// and lines of JSON included, also through links. Hidden names, token files (.bin), data that is
+// not text, and the directories of runs and builds are left out. Error for a path without files,
+// for a named file that is not text (token files excepted, or any file if `may_be_tokens`), and for
+// folders with more data in other formats than text: it is rarely intended to read only the text.
 TextFiles find_text_files(const std::vector<std::string>& paths, bool may_be_tokens = false);
 
 // Returns Tessera's own sources and docs, found from the location of the running program; empty if

@@ -41,3 +41,8 @@ target_link_libraries(bench_matrix_product PRIVATE core_devices)
 # One write or read of a checkpoint (ninja bench_checkpoint), for tests/bench/checkpoint.py.
 add_executable(bench_checkpoint EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/checkpoint_bench.cc)
 target_link_libraries(bench_checkpoint PRIVATE core_runtime)
+
+# Reads and writes of an object (ninja bench_object_store), for tests/bench/object_store.py.
+add_executable(bench_object_store EXCLUDE_FROM_ALL
+               ${CMAKE_SOURCE_DIR}/tests/bench/object_store_bench.cc)
+target_link_libraries(bench_object_store PRIVATE core_io)

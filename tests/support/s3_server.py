@@ -63,6 +63,9 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     fault = None
 
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string(time.time() + CLOCK_OFFSET)
+
     def log_message(self, *_):
         pass
 

@@ -26,7 +26,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlocksInMemory = 48;
+size_t most_blocks_in_memory() {
+  constexpr int64_t kLeast = 20, kShare = 32;
+  const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return static_cast<size_t>(std::max(kLeast, memory / kShare / BlockCache::kBlockBytes));
+}
+
+// Returns a block of this size whose memory is used again by a later one: the system clears new
+// pages, which takes as long as a fast network's transfer.
+std::shared_ptr<std::vector<std::byte>> new_block(int64_t bytes) {
+  struct Pool {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> free;
+  };
+  static auto* const pool = new Pool;  // Threads may outlive static objects.
+  std::unique_ptr<std::vector<std::byte>> block;
+  {
+    const std::lock_guard lock(pool->mutex);
+    if (!pool->free.empty()) {
+      block = std::move(pool->free.back());
+      pool->free.pop_back();
+    }
+  }
+  if (!block) block = std::make_unique<std::vector<std::byte>>();
+  block->resize(static_cast<size_t>(bytes));
+  return {block.release(), [](std::vector<std::byte>* done) {
+            std::unique_ptr<std::vector<std::byte>> owned(done);
+            const std::lock_guard lock(pool->mutex);
+            constexpr size_t kMostFree = 8;
+            if (pool->free.size() < kMostFree) pool->free.push_back(std::move(owned));
+          }};
+}
 
 int64_t most_cache_bytes() {
   constexpr double kDefault = 20e9;
@@ -106,7 +136,7 @@ BlockCache::Block load_block(const fs::path& path, int64_t bytes) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return nullptr;
   uint32_t checksum = 0;
-  auto block = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  const auto block = new_block(bytes);
   try {
     const ByteFile file = ByteFile::open(path);
     if (file.size() != bytes + static_cast<int64_t>(sizeof checksum)) return nullptr;
@@ -126,7 +156,7 @@ BlockCache::Block read_block(const ObjectInfo& object, int64_t number) {
   const fs::path path = path_of_block(object, number);
   if (!object.etag.empty())
     if (BlockCache::Block known = load_block(path, bytes)) return known;
-  auto block = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  const auto block = new_block(bytes);
   storage_of(object.url).read(object, begin, *block);
   if (!object.etag.empty()) store_block(path, *block);
   return block;
@@ -149,7 +179,8 @@ std::shared_future<BlockCache::Block> BlockCache::find_or_begin(const ObjectInfo
     used_.splice(used_.begin(), used_, found->second.used);
     return found->second.block;
   }
-  if (entries_.size() >= kBlocksInMemory) {
+  static const size_t kMostBlocks = most_blocks_in_memory();
+  if (entries_.size() >= kMostBlocks) {
     const auto oldest = entries_.find(used_.back());
     removed = std::move(oldest->second.block);
     entries_.erase(oldest);
@@ -167,14 +198,26 @@ BlockCache::Block BlockCache::get(const ObjectInfo& object, int64_t number) {
   try {
     return block.get();
   } catch (...) {  // The next request tries again.
-    const std::lock_guard lock(mutex_);
-    const Key key(version_text(object), number);
-    if (const auto found = entries_.find(key); found != entries_.end()) {
-      used_.erase(found->second.used);
-      entries_.erase(found);
-    }
+    forget(object, number);
     throw;
   }
+}
+
+bool BlockCache::is_ready(const ObjectInfo& object, int64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(Key(version_text(object), number));
+  return found != entries_.end() &&
+         found->second.block.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void BlockCache::forget(const ObjectInfo& object, int64_t number) {
+  std::shared_future<Block> removed;  // Destroyed without the lock, as above.
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(Key(version_text(object), number));
+  if (found == entries_.end()) return;
+  removed = std::move(found->second.block);
+  used_.erase(found->second.used);
+  entries_.erase(found);
 }
 
 void BlockCache::prefetch(const ObjectInfo& object, int64_t number) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of objects in memory and on the local disk, which all processes of a host share:
-// $TESSERA_CACHE_DIR/blocks, at most $TESSERA_CACHE_BYTES (20e9). The oldest go first.
+// Blocks of objects in memory, at most 1/32 of it, and on the local disk, which all processes of a
+// host share: $TESSERA_CACHE_DIR/blocks, at most $TESSERA_CACHE_BYTES (20e9). The oldest go first.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace tessera {
 class BlockCache {
  public:
   using Block = std::shared_ptr<const std::vector<std::byte>>;
-  static constexpr int64_t kBlockBytes = int64_t{4} << 20;
+  static constexpr int64_t kBlockBytes = int64_t{8} << 20;
 
   // The cache of this process.
   static BlockCache& instance();
@@ -31,6 +31,10 @@ class BlockCache {
   Block get(const ObjectInfo& object, int64_t number);
   // Starts to read a block in the background, unless it is in memory.
   void prefetch(const ObjectInfo& object, int64_t number);
+  // Returns whether get() would not wait.
+  bool is_ready(const ObjectInfo& object, int64_t number);
+  // Drops a block from the memory.
+  void forget(const ObjectInfo& object, int64_t number);
 
  private:
   using Key = std::pair<std::string, int64_t>;  // URL and version of an object; number.

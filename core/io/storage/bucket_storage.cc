@@ -133,14 +133,14 @@ class BucketStorage final : public BaseStorage {
   }
   HttpHeaders match_of(const std::string& version) const {
     if (version.empty()) return {};
-    const bool is_etag = dialect_.if_match == "if-match";
-    return {{std::string(dialect_.if_match), is_etag ? '"' + version + '"' : version}};
+    const std::string_view quote = dialect_.if_match == "if-match" ? "\"" : "";
+    return {{std::string(dialect_.if_match), fmt::format("{0}{1}{0}", quote, version)}};
   }
 
   HttpRequest request(const std::string& url, const Call& call) const {
     const BucketService service = dialect_.service();
     const BucketKey place = bucket_key(url);
-    const std::string key = call.of_bucket ? "" : "/" + url_escaped(place.key, "/");
+    const std::string key = call.of_bucket ? "" : fmt::format("/{}", url_escaped(place.key, "/"));
     const std::string host = fmt::format(fmt::runtime(dialect_.own_host), service.region);
     // A certificate for *.s3.amazonaws.com does not cover a name with more dots.
     const bool in_host = service.endpoint.empty() && &dialect_ == &kS3 &&
@@ -213,9 +213,15 @@ WriteResult BucketStorage::write(const std::string& url, std::string_view bytes,
                                  const WriteCondition& condition, std::string* etag) {
   Call call{.method = "PUT", .headers = match_of(condition.if_match), .body = std::string(bytes)};
   if (condition.if_absent) call.headers.emplace_back(dialect_.if_absent, dialect_.absent_value);
-  int attempts = 0;
-  const HttpReply reply = send_with_retries([&] { return ++attempts, request(url, call); }, url);
   const bool is_conditional = condition.if_absent || !condition.if_match.empty();
+  int attempts = 0;
+  const auto make = [&] {
+    ++attempts;
+    HttpRequest next = request(url, call);
+    next.new_connection = is_conditional;
+    return next;
+  };
+  const HttpReply reply = send_with_retries(make, url);
   if (is_conditional && (reply.status == 412 || reply.status == 409 || reply.status == 404)) {
     // An attempt whose reply was lost may have written it.
     const std::optional<ObjectInfo> found = attempts > 1 ? find(url) : std::nullopt;
@@ -232,7 +238,7 @@ WriteResult BucketStorage::write(const std::string& url, std::string_view bytes,
 }
 
 void BucketStorage::upload(const std::string& url, const std::filesystem::path& path) {
-  constexpr int64_t kWhole = int64_t{64} << 20;
+  constexpr int64_t kWhole = int64_t{16} << 20;
   const ByteFile file = ByteFile::open(path);
   if (file.size() <= kWhole) {
     std::string bytes(static_cast<size_t>(file.size()), '\0');

@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/io/storage/block_cache.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kBlocksAhead = 4;
+constexpr int64_t kMostAhead = 4;
 
 ObjectInfo existing_object(const std::string& url) {
   std::optional<ObjectInfo> object = storage_of(url).find(url);
@@ -22,17 +21,33 @@ ObjectInfo existing_object(const std::string& url) {
 
 RemoteFile::RemoteFile(const std::string& url) : object_(existing_object(url)) {}
 
+BlockCache::Block RemoteFile::block(int64_t number) const {
+  BlockCache& cache = BlockCache::instance();
+  bool in_order = false;
+  int64_t ahead = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (number == latest_) return latest_block_;
+    in_order = number > 0 && number == latest_ + 1;
+    if (in_order && !cache.is_ready(object_, number)) ahead_ = std::min(ahead_ + 1, kMostAhead);
+    ahead = ahead_;
+  }
+  for (int64_t i = 1; in_order && i <= ahead; ++i) cache.prefetch(object_, number + i);
+  BlockCache::Block found = cache.get(object_, number);
+  if (in_order) cache.forget(object_, number - 1);  // Its memory is used for the next.
+  const std::lock_guard lock(mutex_);
+  latest_ = number;
+  latest_block_ = found;
+  return found;
+}
+
 size_t RemoteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const {
   if (offset >= object_.size || bytes.empty()) return 0;
   const int64_t number = offset / BlockCache::kBlockBytes;
-  const int64_t before = latest_.exchange(number);
-  BlockCache& cache = BlockCache::instance();
-  if (before == number - 1 && number > 0)
-    for (int64_t i = 1; i <= kBlocksAhead; ++i) cache.prefetch(object_, number + i);
-  const BlockCache::Block block = cache.get(object_, number);
+  const BlockCache::Block found = block(number);
   const auto begin = static_cast<size_t>(offset - number * BlockCache::kBlockBytes);
-  const size_t size = std::min(bytes.size(), block->size() - begin);
-  std::memcpy(bytes.data(), block->data() + begin, size);
+  const size_t size = std::min(bytes.size(), found->size() - begin);
+  std::memcpy(bytes.data(), found->data() + begin, size);
   return size;
 }
 

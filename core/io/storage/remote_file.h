@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one object like a file, in blocks that are read ahead and cached.
+// Reads one object like a file, in blocks that are cached, and read ahead if they are read in
+// order.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 
+#include "core/io/storage/block_cache.h"
 #include "core/io/storage/storage.h"
 
 namespace tessera {
@@ -22,9 +24,13 @@ class RemoteFile {
   void prefetch(int64_t offset, int64_t bytes) const;  // Starts to read these bytes.
 
  private:
+  BlockCache::Block block(int64_t number) const;
+
   ObjectInfo object_;
-  // The latest block. Only for reading ahead, so races between threads are harmless.
-  mutable std::atomic<int64_t> latest_ = -1;
+  mutable std::mutex mutex_;  // Of what follows.
+  mutable int64_t latest_ = -1;
+  mutable BlockCache::Block latest_block_;
+  mutable int64_t ahead_ = 1;  // Blocks to read ahead: more for each that was waited for.
 };
 
 }  // namespace tessera

@@ -103,6 +103,12 @@ void BaseStorage::remove(const std::string& url) { fail_to_write(url); }
 
 bool is_url(const fs::path& path) { return !scheme_of(path.native()).empty(); }
 
+bool path_exists(const fs::path& path) {
+  if (!is_url(path)) return fs::exists(path);
+  const std::string url = path.string();
+  return storage_of(url).find(url).has_value();
+}
+
 BaseStorage& storage_of(std::string_view url) {
   static std::mutex mutex;
   static auto* const stores = new std::map<std::string, std::unique_ptr<BaseStorage>>;

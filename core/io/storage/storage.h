@@ -58,6 +58,9 @@ class BaseStorage {
 // Returns the store of a URL. Error with the schemes that are known for any other.
 BaseStorage& storage_of(std::string_view url);
 
+// Returns whether a file, or an object of this URL, exists.
+bool path_exists(const std::filesystem::path& path);
+
 // Whole files. Folders are copied with several transfers at a time; `to` need not exist.
 void write_object(const std::string& url, std::string_view bytes);
 void download_file(const ObjectInfo& object, const std::filesystem::path& to);

@@ -176,7 +176,8 @@ class HuggingFaceStorage final : public WebStorage {
     while (!page.empty()) {
       const HttpReply reply = follow(prefix, {.url = page}).reply;
       if (reply.status != 200) refuse_page(prefix, reply, advice());
-      for (const Json& entry : parse_json(reply.body, page).as_array()) {
+      const Json entries = parse_json(reply.body, page);
+      for (const Json& entry : entries.as_array()) {
         if (entry.at("type").as_string() != "file") continue;
         const Json* const lfs = entry.find("lfs");
         ObjectInfo object{(root.ends_with('/') ? root : root + '/') + entry.at("path").as_string(),
