@@ -12,7 +12,9 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/runtime/checkpoint/checkpoint_store.h"
 
 namespace tessera {
 namespace {
@@ -130,7 +132,8 @@ std::string RunReport::seconds_of_rows() const {
 }
 
 std::string RunReport::json(const std::string& name, Extent extent) const {
-  const std::string directory = valid_utf8(directory_.string());
+  const fs::path url = directory_ / kRunUrlName;
+  const std::string directory = valid_utf8(fs::exists(url) ? read_file(url) : directory_.string());
   JsonLine line;
   line.add("directory", directory).add("name", name);
   line.add("step", metrics_.step());

