@@ -131,9 +131,13 @@ std::string RunReport::seconds_of_rows() const {
   });
 }
 
-std::string RunReport::json(const std::string& name, Extent extent) const {
+std::string RunReport::place() const {
   const fs::path url = directory_ / kRunUrlName;
-  const std::string directory = valid_utf8(fs::exists(url) ? read_file(url) : directory_.string());
+  return fs::exists(url) ? read_file(url) : directory_.string();
+}
+
+std::string RunReport::json(const std::string& name, Extent extent) const {
+  const std::string directory = valid_utf8(place());
   JsonLine line;
   line.add("directory", directory).add("name", name);
   line.add("step", metrics_.step());
