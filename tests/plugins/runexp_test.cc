@@ -63,7 +63,7 @@ TEST_CASE("remote paths are refused where none can be, and ~ is the home directo
         std::string("--report"), std::string("--compare"), exp + "--set input.path",
         exp + "--set input.tokenizer", exp + "--mode=score --requests"})
     require_one_line_error(runexp(folder, flag + "=ftp://host/x"), 2,
-                           "ftp://host/x: no store has the scheme ftp://; expected s3, gs");
+                           "ftp://host/x: no store has the scheme ftp://; expected s3");
   const Outcome remote = runexp(folder, kTiny + " --mode=plan --output=s3://bucket/plan.txt");
   require_one_line_error(remote, 2, "--output s3://bucket/plan.txt");
   require_one_line_error(runexp(folder, kTiny + " --mode=plan --output='~somebody/plan.txt'"), 2,

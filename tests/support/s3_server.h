@@ -52,7 +52,7 @@ class S3Server {
   int64_t requests(std::string_view method, std::string_view part = "") const;
   std::vector<std::string> objects(std::string_view prefix = "") const;  // "bucket/key", by name.
   int64_t unfinished_uploads() const;
-  // Of an object "bucket/key", without a signature.
+  // For an object "bucket/key", without a signature.
   void put(std::string_view name, std::string_view bytes) const;
   std::string get(std::string_view name) const;
   void remove(std::string_view name) const;

@@ -49,7 +49,7 @@ std::unique_ptr<BaseStorage> make_storage(std::string_view scheme, std::string_v
   if (scheme == "https" || scheme == "http") return web_storage();
   if (scheme == "hf") return hugging_face_storage();
   fail(
-      "{}: no store has the scheme {}://; expected s3, gs, https, http, hf, or the name of a "
+      "{}: no store has the scheme {}://; expected s3://, gs://, https://, http://, hf://, or a "
       "command in {} (docs/storage.md)",
       url, scheme, variable);
 }

@@ -118,12 +118,14 @@ std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
   return removed;
 }
 
-CheckpointStore::CheckpointStore(fs::path directory)
-    : directory_(std::move(directory)), local_(directory_) {
-  const fs::path url = directory_.parent_path() / kRunUrlName;
-  if (!is_url(directory_) && fs::exists(url))
-    directory_ = fs::path(read_file(url)) / directory_.filename();
+fs::path place_of_run(const fs::path& directory) {
+  const fs::path url = directory / kRunUrlName;
+  return !is_url(directory) && fs::exists(url) ? fs::path(read_file(url)) : directory;
 }
+
+CheckpointStore::CheckpointStore(fs::path directory)
+    : directory_(place_of_run(directory.parent_path()) / directory.filename()),
+      local_(std::move(directory)) {}
 
 fs::path CheckpointStore::path_of(int64_t step) const {
   CHECK(step >= 0 && step < 10000000000, "step {}", step);

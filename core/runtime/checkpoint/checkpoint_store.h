@@ -30,6 +30,8 @@ std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
 
 // File of a local directory that stands for a run in an object store: the run's URL.
 inline constexpr const char* kRunUrlName = "run.url";
+// Returns the URL of the run for which a directory stands; `directory` itself if there is none.
+std::filesystem::path place_of_run(const std::filesystem::path& directory);
 
 class CheckpointStore {
  public:

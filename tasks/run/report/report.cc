@@ -35,7 +35,7 @@ std::string page_data(const RunReport& run, std::chrono::seconds refresh) {
 }
 
 std::string run_page(const RunReport& run, std::chrono::seconds refresh) {
-  return report_page(run.place(), page_data(run, refresh));
+  return report_page(run.name(), page_data(run, refresh));
 }
 
 std::filesystem::path write_report(const std::filesystem::path& run_directory) {

@@ -12,7 +12,6 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
-#include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 
@@ -131,15 +130,11 @@ std::string RunReport::seconds_of_rows() const {
   });
 }
 
-std::string RunReport::place() const {
-  const fs::path url = directory_ / kRunUrlName;
-  return fs::exists(url) ? read_file(url) : directory_.string();
-}
+std::string RunReport::name() const { return valid_utf8(place_of_run(directory_).string()); }
 
 std::string RunReport::json(const std::string& name, Extent extent) const {
-  const std::string directory = valid_utf8(place());
   JsonLine line;
-  line.add("directory", directory).add("name", name);
+  line.add("directory", this->name()).add("name", name);
   line.add("step", metrics_.step());
   line.add_raw("series", series_json(metrics_.series()));
   if (extent == Extent::kCharts) return line.text();

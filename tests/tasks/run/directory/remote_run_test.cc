@@ -50,7 +50,7 @@ TEST_CASE("a run at a URL has one writer") {
   server.put(object("lock"), lease_of("another", 0));
   REQUIRE_FALSE(lease.renew());
   lease.release();
-  REQUIRE(server.objects().size() == 1);  // That of the other run.
+  REQUIRE(server.objects().size() == 1);  // The other run keeps it.
 }
 
 TEST_CASE("a lease is held although the reply to its request was lost") {
