@@ -3,12 +3,31 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
 
 namespace tessera {
+namespace {
+
+// Keys of a state.
+constexpr const char* kBatchSizeKey = "global_batch_size";
+constexpr const char* kExamplesKey = "examples";  // If they are not of batches of this size.
+
+// The integer of a state; nullopt without one.
+std::optional<int64_t> saved_integer(const InputState& state, const char* key, int64_t least) {
+  const auto found = state.cursors.find(key);
+  if (found == state.cursors.end()) return std::nullopt;
+  const std::optional<int64_t> value = parse_integer(found->second);
+  if (!value || *value < least)
+    fail("input state: '{}' is '{}'; expected a positive integer", key, found->second);
+  return value;
+}
+
+}  // namespace
 
 bool same_shapes(const Batch& a, const Batch& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -50,12 +69,14 @@ std::vector<RowRange> rows_of_host(const BaseInput& input, const Infeed& infeed)
 }
 
 BatchSizes::BatchSizes(const BaseInput& input, const Infeed& infeed)
-    : are_given_(!infeed.sizes.empty()), sizes_(infeed.sizes) {
+    : are_given_(!infeed.sizes.empty()),
+      sizes_(infeed.sizes),
+      own_size_(input.global_batch_size()) {
   if (!are_given_) sizes_ = {{0, input.global_batch_size(), rows_of_host(input, infeed)}};
 }
 
 int64_t BatchSizes::examples_before(int64_t batch) const {
-  int64_t examples = 0;
+  int64_t examples = shift_;
   for (auto size = sizes_.rbegin(); size != sizes_.rend(); ++size) {
     examples += std::max<int64_t>(0, batch - size->first_batch) * size->global_batch_size;
     batch = std::min(batch, size->first_batch);
@@ -70,6 +91,43 @@ std::vector<int64_t> BatchSizes::host_examples(int64_t batch) const {
   for (const RowRange& range : (after - 1)->rows)
     for (int64_t i = range.begin; i < range.end; ++i) numbers.push_back(first + i);
   return numbers;
+}
+
+std::set<int64_t> BatchSizes::host_lanes(int64_t lanes) const {
+  std::set<int64_t> found;
+  for (const BatchSize& size : sizes_) {
+    const int64_t period = lanes / std::gcd(lanes, size.global_batch_size);
+    for (int64_t i = 0; i < period && std::ssize(found) < lanes; ++i)
+      for (const int64_t number : host_examples(size.first_batch + i))
+        found.insert((number % lanes + lanes) % lanes);  // Numbers may be negative.
+  }
+  return found;
+}
+
+void BatchSizes::note_examples(InputState* state) const {
+  state->cursors[kBatchSizeKey] = std::to_string(own_size_);
+  if (are_given_ || shift_ != 0)
+    state->cursors[kExamplesKey] = std::to_string(examples_before(state->position));
+}
+
+int64_t BatchSizes::resume(const std::string& input, const InputState& state) {
+  if (state.position < 0)
+    fail("input '{}': the saved position {} is negative", input, state.position);
+  const int64_t before = saved_integer(state, kBatchSizeKey, 1).value_or(own_size_);
+  const int64_t examples = saved_integer(state, kExamplesKey, 0).value_or(state.position * before);
+  restart();
+  if (are_given_) {
+    const int64_t now = examples_before(state.position);
+    if (now != examples)
+      fail(
+          "input '{}': the run has read {} rows in {} batches; with the current sizes of batches "
+          "it would be {}. Change sizes only from a later step on",
+          input, examples, state.position, now);
+    return state.position;
+  }
+  const int64_t position = std::max<int64_t>(examples / own_size_, examples > 0 ? 1 : 0);
+  shift_ = examples - position * own_size_;
+  return position;
 }
 
 Batch padding_batch(const Batch& specification) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -124,14 +125,25 @@ class BatchSizes {
   // The sizes of the infeed, or the input's own.
   BatchSizes(const BaseInput& input, const Infeed& infeed);
 
-  bool are_given() const { return are_given_; }  // Whether the infeed has sizes.
   int64_t examples_before(int64_t batch) const;
   // The numbers in the stream of this host's rows of a batch.
   std::vector<int64_t> host_examples(int64_t batch) const;
+  // The remainders of the numbers of all examples that this host reads, divided by `lanes`.
+  std::set<int64_t> host_lanes(int64_t lanes) const;
+
+  // Writes into the state of an input how many examples it has read.
+  void note_examples(InputState* state) const;
+  // Continues with the first example after those that the state counts, also if the batches had
+  // another size. Returns the number of the next batch, at least 1 after an example. Error if the
+  // infeed has sizes by which the batches of the state would have other examples.
+  int64_t resume(const std::string& input, const InputState& state);
+  void restart() { shift_ = 0; }  // From example 0.
 
  private:
-  bool are_given_ = false;
+  bool are_given_ = false;  // Whether the infeed has sizes.
   std::vector<BatchSize> sizes_;
+  int64_t own_size_ = 0;  // The input's global_batch_size.
+  int64_t shift_ = 0;     // Added to the numbers of examples, after batches of another size.
 };
 
 // A batch of padding with this specification.

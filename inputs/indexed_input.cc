@@ -13,11 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kBatchSizeKey = "global_batch_size";
-constexpr const char* kExamplesKey = "examples";  // If sizes are given.
-constexpr const char* kDataKey = "data";          // Key for data of one file;
-const std::string kPartPrefix = "data/";          // of several files, followed by the file's name.
-constexpr size_t kMaxSpare = 8;                   // Batches: at least the prefetch depth.
+constexpr const char* kDataKey = "data";  // Key for data of one file;
+const std::string kPartPrefix = "data/";  // of several files, followed by the file's name.
+constexpr size_t kMaxSpare = 8;           // Batches: at least the prefetch depth.
 
 // Returns the files recorded in a state: one without a name, or several with names.
 std::vector<DataPart> parts_of(const std::map<std::string, std::string>& cursors) {
@@ -60,6 +58,15 @@ void IndexedInput::attach(const Infeed& infeed) {
   sizes_ = BatchSizes(*this, infeed);
   open(infeed);
   parts_ = data_parts();
+  count_examples();
+  ContentSample sample(stream_.seed);
+  if (infeed.num_infeed_hosts > 1)
+    for (size_t i = 0; i < parts_.size(); ++i)
+      contents_[std::string(kContentPrefix) + parts_[i].name] = content_of(i, sample);
+  attached_ = true;
+}
+
+void IndexedInput::count_examples() {
   std::vector<int64_t> sizes;
   for (const DataPart& part : parts_) sizes.push_back(part.examples);
   const std::optional<int64_t> examples = num_examples();
@@ -68,12 +75,14 @@ void IndexedInput::attach(const Infeed& infeed) {
   if (examples && (sum != *examples || std::ranges::min(sizes) < 0 || (stream_.repeat && sum == 0)))
     fail_in(*this, "num_examples()", "returned {}, expected {}", *examples,
             sum == *examples ? "1 or more" : fmt::format("{}, the sum of data_parts()", sum));
+  order_.reset();
   if (examples) order_.emplace(stream_.shuffle, stream_.era_length, stream_.seed, sizes);
-  ContentSample sample(stream_.seed);
-  if (infeed.num_infeed_hosts > 1)
-    for (size_t i = 0; i < parts_.size(); ++i)
-      contents_[std::string(kContentPrefix) + parts_[i].name] = content_of(i, sample);
-  attached_ = true;
+}
+
+void IndexedInput::reset() {
+  position_ = 0;
+  sizes_.restart();
+  if (attached_) count_examples();
 }
 
 int64_t IndexedInput::host_rows(int64_t position) const {
@@ -125,8 +134,8 @@ void IndexedInput::recycle(Batch batch) {
 // Makes a row; those after the last example of a finite set are padding.
 void IndexedInput::make_row(int64_t number, const TokenRow& row) const {
   if (order_ && !stream_.repeat && number >= order_->size()) return clear_row(row);
-  fill_numbered(number, row);
   *row.eval_sample_weight = 1.0f;
+  fill_numbered(number, row);
 }
 
 void IndexedInput::fill_numbered(int64_t number, const TokenRow& row) const {
@@ -143,16 +152,15 @@ std::optional<Batch> IndexedInput::peek() {
 
 std::optional<Batch> IndexedInput::get_next() {
   std::optional<Batch> batch = peek();
+  if (!ended(position_)) release(sizes_.examples_before(position_ + 1));
   if (batch) ++position_;
   has_given_ = true;
   return batch;
 }
 
 InputState IndexedInput::state() const {
-  const int64_t examples = sizes_.examples_before(position_);
-  InputState state{position_, cursors_at(examples)};
-  state.cursors[kBatchSizeKey] = std::to_string(stream_.global_batch_size);
-  if (sizes_.are_given()) state.cursors[kExamplesKey] = std::to_string(examples);
+  InputState state{position_, cursors_at(sizes_.examples_before(position_))};
+  sizes_.note_examples(&state);
   if (!has_given_) state.cursors.merge(contents());
   return state;
 }
@@ -165,8 +173,7 @@ std::map<std::string, std::string> IndexedInput::cursors_at(int64_t) const {
   return cursors;
 }
 
-void IndexedInput::check_cursors(const std::map<std::string, std::string>& cursors,
-                                 int64_t examples) const {
+void IndexedInput::resume(const std::map<std::string, std::string>& cursors, int64_t examples) {
   const std::vector<DataPart> before = parts_of(cursors);
   const std::string where = fmt::format("input '{}'", stream_.name);
   check_same_data(where, before, parts_);
@@ -186,35 +193,12 @@ void IndexedInput::check_cursors(const std::map<std::string, std::string>& curso
         where, before.size(), parts_.size(), examples, before.size(), known, before.size());
 }
 
-// With a changed batch size, resumes at the next example.
 void IndexedInput::restore(const InputState& state) {
   CHECK(attached_, "input '{}' is used before attach", stream_.name);
-  if (state.position < 0)
-    fail("input '{}': the saved position {} is negative", stream_.name, state.position);
-  const auto saved = [&](const char* key, int64_t least) -> std::optional<int64_t> {
-    const auto found = state.cursors.find(key);
-    if (found == state.cursors.end()) return std::nullopt;
-    const std::optional<int64_t> value = parse_integer(found->second);
-    if (!value || *value < least)
-      fail("input state: '{}' is '{}'; expected a positive integer", key, found->second);
-    return value;
-  };
-  const int64_t batch = stream_.global_batch_size, before = saved(kBatchSizeKey, 1).value_or(batch);
-  const std::optional<int64_t> counted = saved(kExamplesKey, 0);
-  const int64_t examples = counted.value_or(state.position * before);
-  const int64_t now = sizes_.examples_before(state.position);
-  if (sizes_.are_given() && now != examples)
-    fail(
-        "input '{}': the run has read {} rows in {} batches; with the current sizes of batches it "
-        "would be {}. Change sizes only from a later step on",
-        stream_.name, examples, state.position, now);
-  if (!sizes_.are_given() && examples % batch != 0)
-    fail(
-        "input '{}': {} examples were read, which is not a multiple of the batch size {}; "
-        "the run had batches of {}",
-        stream_.name, examples, batch, counted ? "several sizes" : std::to_string(before));
-  check_cursors(state.cursors, examples);
-  position_ = sizes_.are_given() ? state.position : examples / batch;
+  const int64_t position = sizes_.resume(stream_.name, state);
+  resume(state.cursors, sizes_.examples_before(position));
+  position_ = position;
+  count_examples();
 }
 
 }  // namespace tessera

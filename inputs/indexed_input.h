@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base class of inputs with random access to examples. It implements order as a pure function of
+// Base class of inputs whose examples are numbered. It implements order as a pure function of
 // (seed, position), host shares, epochs, the end of a finite set, and exact resume.
 #pragma once
 
@@ -57,7 +57,7 @@ class IndexedInput : public BaseInput {
   bool repeats() const override;
   std::optional<Batch> get_next() override;
   std::optional<Batch> peek() override;
-  void reset() override { position_ = 0; }
+  void reset() override;
   InputState state() const override;
   void restore(const InputState& state) override;
   void recycle(Batch batch) override;
@@ -69,11 +69,13 @@ class IndexedInput : public BaseInput {
   virtual std::string ids_fingerprint() const { return ""; }
   // Fills example `number` of the stream, counted over epochs; ignores num_batches.
   void fill_numbered(int64_t number, const TokenRow& row) const;
-  // Return the cursors after `examples` examples; and check that cursors of an earlier state agree
-  // with the current data (Error if not).
+  // The first `examples` examples are not needed again, until a reset: an input that reads in order
+  // frees them.
+  virtual void release(int64_t /*examples*/) {}
+  // Returns the cursors after `examples` examples, which were released.
   virtual std::map<std::string, std::string> cursors_at(int64_t examples) const;
-  virtual void check_cursors(const std::map<std::string, std::string>& cursors,
-                             int64_t examples) const;
+  // Continues after `examples` examples. Error if the cursors do not agree with the current data.
+  virtual void resume(const std::map<std::string, std::string>& cursors, int64_t examples);
   // Returns entries of a state that must be equal on all hosts, by kContentPrefix; one host: none.
   virtual std::map<std::string, std::string> contents() const { return contents_; }
 
@@ -94,6 +96,7 @@ class IndexedInput : public BaseInput {
  private:
   int64_t host_rows(int64_t position) const;
   bool ended(int64_t position) const;
+  void count_examples();
   Batch make_batch(int64_t position);
   void make_row(int64_t number, const TokenRow& row) const;
 

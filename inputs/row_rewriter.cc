@@ -64,12 +64,13 @@ std::optional<Batch> RowRewriter::get_next() {
 
 void RowRewriter::reset() {
   input_->reset();
+  sizes_.restart();
   position_ = 0;
 }
 
 void RowRewriter::restore(const InputState& state) {
   input_->restore(state);
-  position_ = input_->state().position;  // Position in batches of the current size.
+  position_ = sizes_.resume(input_->name(), input_->state());  // In batches of the current size.
 }
 
 }  // namespace tessera

@@ -16,8 +16,7 @@
 #include <utility>
 
 #include "core/base/process.h"
-#include "core/io/storage/remote_file.h"
-#include "core/io/storage/storage.h"
+#include "core/io/http.h"
 
 namespace tessera {
 namespace {
@@ -96,9 +95,13 @@ std::filesystem::path with_directories(std::filesystem::path path) {
   return path;
 }
 
+OpenRemote open_remote = nullptr;
+
 constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Bytes of one request.
 
 }  // namespace
+
+void set_open_remote(OpenRemote open) { open_remote = open; }
 
 HeldDirectory::HeldDirectory(const std::filesystem::path& directory)
     : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -130,11 +133,11 @@ ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem:
   }
 }
 
-ByteFile::ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteFile> remote)
+ByteFile::ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteBytes> remote)
     : path_(std::move(path)), remote_(std::move(remote)) {}
 
 ByteFile ByteFile::open(const std::filesystem::path& path) {
-  if (is_url(path)) return {path, std::make_shared<const RemoteFile>(path.string())};
+  if (is_url(path)) return {path, open_remote(path.string())};
   return {path, O_RDONLY, path};
 }
 ByteFile ByteFile::open_to_write(const std::filesystem::path& path) { return {path, O_RDWR, path}; }

@@ -43,7 +43,18 @@ class NoAccess : public Error {
   using Error::Error;
 };
 
-class RemoteFile;
+// A file that is not in the file system of this machine. Thread-safe.
+class RemoteBytes {
+ public:
+  virtual ~RemoteBytes() = default;
+  virtual int64_t size() const = 0;
+  // As in ByteFile.
+  virtual size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const = 0;
+  virtual void prefetch(int64_t offset, int64_t bytes) const = 0;
+};
+// Sets how ByteFile opens a URL (storage/remote_file.cc).
+using OpenRemote = std::shared_ptr<const RemoteBytes> (*)(const std::string& url);
+void set_open_remote(OpenRemote open);
 
 // A regular file that is read and written at explicit offsets, without buffering: for few, large
 // transfers. Errors name the file.
@@ -79,11 +90,11 @@ class ByteFile {
   friend class NewFile;
   // Opens `place`; errors name `path`.
   ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place);
-  ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteFile> remote);
+  ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteBytes> remote);
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::shared_ptr<const RemoteFile> remote_;  // In place of the descriptor.
+  std::shared_ptr<const RemoteBytes> remote_;  // In place of the descriptor.
 };
 
 // The temporary name that a file has in the directory of `path` until it is complete. The directory

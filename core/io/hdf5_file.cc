@@ -8,7 +8,7 @@
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/hdf5_internal.h"
-#include "core/io/storage/storage.h"
+#include "core/io/http.h"
 
 namespace tessera {
 

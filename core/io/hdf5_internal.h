@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers of hdf5_file.cc, hdf5_dataset.cc (which defines most of them), hdf5_direct.cc and
-// hdf5_remote.cc: identifiers, errors and element types of the HDF5 library. Private to them; the only header that includes
-// <hdf5.h>.
+// hdf5_remote.cc: identifiers, errors and element types of the HDF5 library. Private to them; the
+// only header that includes <hdf5.h>.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 struct RemoteHdf5 {
   H5FD_t base{};
   ByteFile file;
-  haddr_t end = 0;  // Of what HDF5 has allocated, in its words: its "eoa".
+  haddr_t end = 0;  // The end of what HDF5 has allocated: its "eoa".
 };
 
 RemoteHdf5& remote(const H5FD_t* file) {
@@ -51,7 +51,7 @@ hid_t remote_driver() {
     static H5FD_class_t driver{};
 #ifdef H5FD_CLASS_VERSION
     driver.version = H5FD_CLASS_VERSION;
-    driver.value = static_cast<H5FD_class_value_t>(600);  // Of those for anyone's own drivers.
+    driver.value = static_cast<H5FD_class_value_t>(600);  // One of those for private drivers.
 #endif
     driver.name = "tessera_remote";
     driver.maxaddr = HADDR_MAX / 2;

@@ -193,6 +193,17 @@ std::string url_unescaped(std::string_view text) {
   return plain;
 }
 
+std::string_view url_scheme(std::string_view path) {
+  const size_t end = path.find("://");
+  if (end == std::string_view::npos || end == 0 || path[0] == '.') return "";
+  const bool is_scheme = std::ranges::all_of(path.substr(0, end), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.';
+  });
+  return is_scheme ? path.substr(0, end) : "";
+}
+
+bool is_url(const std::filesystem::path& path) { return !url_scheme(path.native()).empty(); }
+
 UrlParts parse_url(std::string_view url) {
   UrlParts parts;
   if (const size_t end = url.find("://"); end != std::string_view::npos) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -21,8 +22,8 @@ struct HttpRequest {
   std::string url;
   HttpHeaders headers;
   std::string body;
-  double timeout_seconds = 30.0;       // For all of it; 0: no limit.
-  double stall_seconds = 0.0;          // The longest time without a byte; 0: no limit.
+  double timeout_seconds = 30.0;  // For all of it; 0: no limit.
+  double stall_seconds = 0.0;     // The longest time without a byte; 0: no limit.
   // Not one that the server may just have closed: libcurl would send the request twice.
   bool new_connection = false;
   std::function<bool()> is_cancelled;  // Asked at least once a second; may be empty.
@@ -52,6 +53,11 @@ HttpReply http_request(const HttpRequest& request);
 // Escapes what may not be in a path segment or in a query. `kept`: other characters that stay.
 std::string url_escaped(std::string_view text, std::string_view kept = "");
 std::string url_unescaped(std::string_view text);
+
+// Returns "s3" of "s3://bucket"; "" of a path of this machine.
+std::string_view url_scheme(std::string_view path);
+// Returns whether a path begins with a scheme, supported or not.
+bool is_url(const std::filesystem::path& path);
 
 // The parts of "https://host:8080/path?query".
 struct UrlParts {

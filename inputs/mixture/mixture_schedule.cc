@@ -48,6 +48,42 @@ MixtureSchedule::MixtureSchedule(int64_t block_size, uint64_t seed, std::vector<
   }
 }
 
+MixtureSchedule::MixtureSchedule(int64_t block_size, std::vector<double> weights,
+                                 std::vector<int64_t> rows)
+    : block_size_(block_size), weights_(std::move(weights)), rows_before_({std::move(rows)}) {
+  CHECK(!weights_.empty() && weights_.size() == rows_before_[0].size());
+}
+
+std::vector<MixtureSchedule::Pick> MixtureSchedule::greedy_block(std::vector<int64_t>* rows) const {
+  const std::vector<int64_t>& first = rows_before_[0];
+  int64_t row = std::accumulate(rows->begin(), rows->end(), int64_t{0});
+  std::vector<Pick> picks;
+  picks.reserve(static_cast<size_t>(block_size_));
+  for (const int64_t end = row + block_size_; row < end; ++row) {
+    const auto number = static_cast<double>(std::max<int64_t>(row, 1));
+    double most = -std::numeric_limits<double>::infinity();
+    size_t source = 0;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const double share = weights_[i] * number;
+      const double error = share - static_cast<double>((*rows)[i]);
+      if (weights_[i] == 0.0 || error <= most) continue;
+      most = error;
+      source = i;
+    }
+    picks.push_back({static_cast<int64_t>(source), (*rows)[source]++ - first[source]});
+  }
+  return picks;
+}
+
+const std::vector<int64_t>& MixtureSchedule::greedy_rows(int64_t block) const {
+  while (std::ssize(rows_before_) <= block) {
+    std::vector<int64_t> rows = rows_before_.back();
+    greedy_block(&rows);
+    rows_before_.push_back(std::move(rows));
+  }
+  return rows_before_[static_cast<size_t>(block)];
+}
+
 std::optional<int64_t> MixtureSchedule::size() const {
   if (!ends()) return std::nullopt;
   return stages_.back().first_block * block_size_ + stages_.back().rows();
@@ -61,6 +97,11 @@ const MixtureSchedule::Stage& MixtureSchedule::stage_of(int64_t block) const {
 }
 
 std::vector<int64_t> MixtureSchedule::given_before(int64_t block) const {
+  if (!weights_.empty()) {
+    std::vector<int64_t> given = greedy_rows(block);
+    for (size_t i = 0; i < given.size(); ++i) given[i] -= rows_before_[0][i];
+    return given;
+  }
   std::vector<int64_t> given(stages_[0].counts.size());
   for (size_t i = 0; i < stages_.size() && stages_[i].first_block < block; ++i) {
     const bool last = i + 1 == stages_.size();
@@ -75,6 +116,10 @@ std::vector<int64_t> MixtureSchedule::given_before(int64_t block) const {
 // Permutes the positions of a block; the first counts[0] positions in permuted order get rows of
 // source 0, and so on. Each source's rows stay in order.
 std::vector<MixtureSchedule::Pick> MixtureSchedule::block(int64_t index) const {
+  if (!weights_.empty()) {
+    std::vector<int64_t> rows = greedy_rows(index);
+    return greedy_block(&rows);
+  }
   const Stage& stage = stage_of(index);
   CHECK(&stage != &stages_.back() || !this->ends() || index == stage.first_block,
         "block {} is after the end, in block {}", index, stage.first_block);

@@ -2,7 +2,7 @@
 // The source of each row of a mixture, without reading data. The stream is divided into blocks that
 // hold exact numbers of rows of each source, by weight, in a random order. Row numbers within a
 // source are computed without reading earlier rows, which gives random access. A finite stream ends
-// with a shorter block.
+// with a shorter block. Or rows follow the rule of Megatron-LM, which is computed from the start.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,11 @@ class MixtureSchedule {
   // that are not full: then the stream ends with its first block.
   MixtureSchedule(int64_t block_size, uint64_t seed, std::vector<Stage> stages);
 
+  // The rule of Megatron-core's BlendedDataset (build_blending_indices): row i is of the source
+  // with the largest weight * max(i, 1) - rows, the first of them; the weights add up to 1, and 0
+  // excludes a source. `rows`: of each source, which the same weights have given before.
+  MixtureSchedule(int64_t block_size, std::vector<double> weights, std::vector<int64_t> rows);
+
   int64_t block_size() const { return block_size_; }
   // Returns the rows of the stream; nullopt if unbounded.
   std::optional<int64_t> size() const;
@@ -46,11 +51,16 @@ class MixtureSchedule {
 
  private:
   const Stage& stage_of(int64_t block) const;
-  bool ends() const { return stages_.back().rows() < block_size_; }
+  bool ends() const { return !stages_.empty() && stages_.back().rows() < block_size_; }
+  // Returns the sources of a block by Megatron's rule, and adds to the rows of each.
+  std::vector<Pick> greedy_block(std::vector<int64_t>* rows) const;
+  const std::vector<int64_t>& greedy_rows(int64_t block) const;
 
   int64_t block_size_;
-  uint64_t seed_;
+  uint64_t seed_ = 0;
   std::vector<Stage> stages_;
+  std::vector<double> weights_;                            // Of Megatron's rule; else empty.
+  mutable std::vector<std::vector<int64_t>> rows_before_;  // Of each block up to the last one used.
 };
 
 // Weights of all sources from a block on.

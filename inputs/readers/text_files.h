@@ -26,7 +26,7 @@ struct TextFile {
   std::string name;
   std::string identity;                    // Equal for all paths, links and hard links of a file.
   const DocumentFormat* format = nullptr;  // By content and name; null: not looked at.
-  // Of an object (storage.h): its size, and its version, which names the contents.
+  // For an object (storage.h): its size, and its version, which names the contents.
   int64_t object_bytes = 0;
   std::string object_version;
 };

@@ -19,13 +19,13 @@ constexpr size_t kMaxBlockBytes = size_t{16} << 20;
 
 }  // namespace
 
-// Reads the documents of one row of a stream of text, one after another and epoch after epoch. The
-// sequence is a pure function of the row number, and any document can be returned to.
+// Reads the documents of one lane of a stream of text, one after another and epoch after epoch. The
+// sequence is a pure function of the lane, and any document can be returned to.
 class ShardReader {
  public:
-  ShardReader(std::shared_ptr<const TextShards> shards, int64_t row)
-      : shards_(std::move(shards)), row_(row) {
-    restore(begin());
+  ShardReader(std::shared_ptr<const TextShards> shards, int64_t lane)
+      : shards_(std::move(shards)), lane_(lane) {
+    restore({.unit = lane, .block = {}, .index = 0, .corrupt = {}});
   }
 
   struct Document {
@@ -33,7 +33,7 @@ class ShardReader {
     int64_t number = 0;    // Index in its shard.
     DocumentCursor place;  // Restoring it makes `next` return this document.
   };
-  // Returns nullopt at the end of a finite set. Error if the row has no document in two epochs.
+  // Returns nullopt at the end of a finite set. Error if the lane has no document in two epochs.
   std::optional<Document> next() {
     for (;;) {
       if (at_end()) return std::nullopt;
@@ -74,8 +74,6 @@ class ShardReader {
                  &corrupt_before_);
   }
 
-  DocumentCursor begin() const { return {.unit = row_, .block = {}, .index = 0, .corrupt = {}}; }
-
  private:
   bool at_end() const {
     return !shards_->repeat && place_.unit >= shards_->order.units_per_epoch();
@@ -87,11 +85,13 @@ class ShardReader {
     block_.clear();
     size_t bytes = 0;
     while (static_cast<int64_t>(block_.size()) < shards_->shuffle_block && bytes < kMaxBlockBytes) {
+      if (is_past_held_out()) break;
       std::optional<std::string> text = reader_->next();
       if (!text) break;
-      if (!is_wanted(*text)) continue;
+      const int64_t number = reader_->position().document - 1;
+      if (!is_wanted(*text, number)) continue;
       bytes += text->size();
-      block_.push_back({std::move(*text), reader_->position().document - 1});
+      block_.push_back({std::move(*text), number});
     }
     block_read_ = true;
     if (place_.index > 0 && static_cast<size_t>(place_.index) >= block_.size())
@@ -120,7 +120,7 @@ class ShardReader {
     corrupt_before_ = place_.corrupt;
   }
 
-  // Advances to the next unit of this row.
+  // Advances to the next unit of this lane.
   void leave_unit() {
     reader_.reset();
     place_.unit += shards_->order.rows();
@@ -135,15 +135,26 @@ class ShardReader {
         "row {} of a batch of {} found no document of split '{}' in two epochs of {} shard{} ({}, "
         "…): there are fewer documents than rows{}. Split long texts with `separator`, lower "
         "global_batch_size, or use TextInput, which packs all documents",
-        row_, rows, enum_name(shards_->split), shards_->files.size(),
+        lane_, rows, enum_name(shards_->split), shards_->files.size(),
         shards_->files.size() == 1 ? "" : "s", shards_->files[0].path.string(), corrupt);
   }
 
-  bool is_wanted(const std::string& text) const {
+  // Whether a validation split has no more documents of this file, so that the rest is not read.
+  bool is_past_held_out() const {
+    const int64_t held_out = shards_->validation_docs_per_file, every = shards_->order.parts();
+    if (shards_->split != StreamSplit::kValidation || held_out == 0) return false;
+    const int64_t at = reader_->position().document, part = shards_->order(place_.unit).part;
+    return at + (part - at % every + every) % every >= held_out;
+  }
+
+  // `number`: of the document in its file.
+  bool is_wanted(const std::string& text, int64_t number) const {
     if (text.empty()) return false;
     if (shards_->split == StreamSplit::kAll) return true;
-    return in_validation_split(text, shards_->validation_fraction) ==
-           (shards_->split == StreamSplit::kValidation);
+    const bool held_out = shards_->validation_docs_per_file > 0
+                              ? number < shards_->validation_docs_per_file
+                              : in_validation_split(text, shards_->validation_fraction);
+    return held_out == (shards_->split == StreamSplit::kValidation);
   }
 
   // Shuffles with the block's position as key, so that a re-read block has the same order.
@@ -158,7 +169,7 @@ class ShardReader {
   }
 
   std::shared_ptr<const TextShards> shards_;
-  int64_t row_;
+  int64_t lane_;
   std::unique_ptr<DocumentReader> reader_;  // Reader of the current unit; opened on demand.
   DocumentCursor place_;                    // `block`: the beginning of block_.
   struct BlockText {
@@ -188,13 +199,12 @@ StreamCursor parse_stream_cursor(const std::string& text, const std::string& wha
       numbers[4]};
 }
 
-// The token stream of one row of the global batch. A document continues in the next row, so no
-// token is dropped.
+// The token stream of one lane. A document continues in the next row, so no token is dropped.
 class StreamShard {
  public:
   StreamShard(std::shared_ptr<const TextShards> shards, const Tokenizer& tokenizer,
-              const StreamOptions& options, int64_t row)
-      : tokenizer_(tokenizer), options_(options), documents_(std::move(shards), row) {}
+              const StreamOptions& options, int64_t lane)
+      : tokenizer_(tokenizer), options_(options), documents_(std::move(shards), lane) {}
 
   void restore(const StreamCursor& place) {
     documents_.restore(place.document);
@@ -237,8 +247,6 @@ class StreamShard {
     if (pieces_.empty()) return {documents_.place(), static_cast<int64_t>(skip_)};
     return {pieces_.front().place, static_cast<int64_t>(pieces_.front().used)};
   }
-
-  StreamCursor begin() const { return {documents_.begin(), 0}; }
 
  private:
   struct Piece {
@@ -287,13 +295,13 @@ class StreamShard {
 
 StreamWorkers::StreamWorkers(const std::shared_ptr<const TextShards>& shards,
                              const Tokenizer& tokenizer, const StreamOptions& options,
-                             const std::vector<int64_t>& rows)
+                             const std::vector<int64_t>& lanes)
     : num_threads_(options.threads), ahead_(static_cast<size_t>(options.rows_ahead)) {
   CHECK(options.threads >= 1 && options.rows_ahead >= 1, "{} threads, {} rows ahead",
         options.threads, options.rows_ahead);
-  for (const int64_t row : rows) {
+  for (const int64_t lane : lanes) {
     Queue& added = queues_.emplace_back();
-    added.shard = std::make_unique<StreamShard>(shards, tokenizer, options, row);
+    added.shard = std::make_unique<StreamShard>(shards, tokenizer, options, lane);
     added.returned = added.shard->place();
   }
 }
@@ -322,12 +330,6 @@ void StreamWorkers::stop() {
   threads_.clear();
 }
 
-void StreamWorkers::restart() {
-  std::vector<StreamCursor> places;
-  for (const Queue& queue : queues_) places.push_back(queue.shard->begin());
-  restart(places);
-}
-
 void StreamWorkers::restart(const std::vector<StreamCursor>& places) {
   CHECK(places.size() == queues_.size());
   stop();
@@ -335,6 +337,7 @@ void StreamWorkers::restart(const std::vector<StreamCursor>& places) {
     queues_[i].shard->restore(places[i]);
     queues_[i].returned = places[i];
     queues_[i].ready.clear();
+    queues_[i].requested = 0;
     queues_[i].finished = false;
   }
 }
@@ -342,7 +345,7 @@ void StreamWorkers::restart(const std::vector<StreamCursor>& places) {
 StreamWorkers::Queue* StreamWorkers::emptiest() {
   Queue* emptiest = nullptr;
   for (Queue& queue : queues_)
-    if (!queue.busy && !queue.finished && queue.ready.size() < ahead_ &&
+    if (!queue.busy && !queue.finished && queue.ready.size() < std::max(ahead_, queue.requested) &&
         (emptiest == nullptr || queue.ready.size() < emptiest->ready.size()))
       emptiest = &queue;
   return emptiest;
@@ -371,20 +374,24 @@ void StreamWorkers::work() {
   }
 }
 
-const std::vector<uint32_t>& StreamWorkers::front(size_t shard) {
+const std::vector<uint32_t>& StreamWorkers::row(size_t shard, int64_t index) {
   start();
   std::unique_lock lock(mutex_);
-  std::deque<Row>& ready = queues_[shard].ready;
-  row_made_.wait(lock, [&] { return !ready.empty(); });
-  if (ready.front().error) std::rethrow_exception(ready.front().error);
-  return ready.front().tokens;
+  Queue& queue = queues_[shard];
+  const auto at = static_cast<size_t>(index);
+  queue.requested = at + 1;
+  if (queue.requested > ahead_) row_taken_.notify_one();
+  row_made_.wait(lock, [&] { return queue.ready.size() > at || queue.finished; });
+  const Row& row = queue.ready[std::min(at, queue.ready.size() - 1)];
+  if (row.error) std::rethrow_exception(row.error);
+  return row.tokens;
 }
 
 void StreamWorkers::pop(size_t shard) {
   const std::lock_guard lock(mutex_);
   std::deque<Row>& ready = queues_[shard].ready;
   CHECK(!ready.empty() && !ready.front().error);
-  queues_[shard].returned = std::move(ready.front().after);
+  queues_[shard].returned = ready.front().after;
   if (ready.front().tokens.empty()) return;  // The end stays at the front.
   ready.pop_front();
   row_taken_.notify_one();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream of one row of the global batch: reads its documents, tokenises them and cuts the
-// tokens into rows, on background threads.
+// The stream of one lane: reads its documents, tokenises them and cuts the tokens into rows, on
+// background threads.
 #pragma once
 
 #include <condition_variable>
@@ -24,17 +24,18 @@
 
 namespace tessera {
 
-// The documents to read (in_validation_split).
+// The documents to read.
 enum class StreamSplit { kTrain, kValidation, kAll };
 
-// Shared by all rows.
+// Shared by all lanes.
 struct TextShards {
   std::vector<TextFile> files;
   ShardOrder order;
   ReadOptions read;
   std::string format = std::string(kAutoFormat);
   StreamSplit split = StreamSplit::kTrain;
-  double validation_fraction = 0.0;
+  double validation_fraction = 0.0;      // By in_validation_split(), unless
+  int64_t validation_docs_per_file = 0;  // the first so many of each file are held out.
   bool repeat = true;
   // Shuffles documents within blocks of this many; 1: no shuffling.
   int64_t shuffle_block = 1;
@@ -46,7 +47,7 @@ struct DocumentCursor {
   int64_t unit = 0;            // Unit number of ShardOrder.
   ShardPosition block;         // Beginning of the document's block in the unit.
   int64_t index = 0;           // Index in the (shuffled) block.
-  CorruptRecordCount corrupt;  // Skipped by this row before the block.
+  CorruptRecordCount corrupt;  // Skipped by this lane before the block.
 };
 
 // Whether to append the tokenizer's `end_id` to each document.
@@ -60,10 +61,10 @@ struct StreamOptions {
   int64_t seq_len = 0;
   EndOfDocument end_of_document = EndOfDocument::kAuto;
   int64_t threads = 1;
-  int64_t rows_ahead = 1;  // The maximum number of rows queued per row of the batch.
+  int64_t rows_ahead = 1;  // The maximum number of rows queued per lane, unless more are requested.
 };
 
-// The position of a row's stream: a document, and a token in it.
+// The position of a lane: a document, and a token in it.
 struct StreamCursor {
   DocumentCursor document;
   int64_t tokens = 0;  // Tokens of the document already returned.
@@ -77,20 +78,20 @@ StreamCursor parse_stream_cursor(const std::string& text, const std::string& wha
 
 class StreamShard;
 
-// Threads that fill rows of several stream shards, one for each of `rows`, ahead of use, the
+// Threads that fill rows of several stream shards, one for each of `lanes`, ahead of use, the
 // emptiest queue first. The rows do not depend on the threads.
 class StreamWorkers {
  public:
   // The tokenizer must outlive it.
   StreamWorkers(const std::shared_ptr<const TextShards>& shards, const Tokenizer& tokenizer,
-                const StreamOptions& options, const std::vector<int64_t>& rows);
+                const StreamOptions& options, const std::vector<int64_t>& lanes);
   ~StreamWorkers();
 
-  // Returns the next row of a shard; empty at its end. Blocks, and rethrows the shard's exception.
-  const std::vector<uint32_t>& front(size_t shard);
-  void pop(size_t shard);
+  // Returns a row of a shard, of which 0 is the next; empty after its end. Blocks, and rethrows the
+  // shard's exception.
+  const std::vector<uint32_t>& row(size_t shard, int64_t index);
+  void pop(size_t shard);                  // A row that was returned.
   StreamCursor place(size_t shard) const;  // After the rows popped.
-  void restart();                          // From the beginning.
   void restart(const std::vector<StreamCursor>& places);
 
  private:
@@ -103,6 +104,7 @@ class StreamWorkers {
     std::unique_ptr<StreamShard> shard;  // Used by one thread while `busy`.
     std::deque<Row> ready;
     StreamCursor returned;
+    size_t requested = 0;  // Rows.
     bool busy = false;
     bool finished = false;  // After the end or an error, which stays last in `ready`.
   };

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/streaming/streaming_text_input.h"
 
+#include <algorithm>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
 #include "core/io/file.h"
 #include "inputs/content_sample.h"
 #include "inputs/readers/document_format.h"
@@ -18,15 +21,16 @@ REGISTER_TEMPLATE(BaseInput, StreamingTextInput);
 
 namespace {
 
-constexpr int64_t kDefaultStreamSeed = 1234;
-// Rows queued per shard; evens out document lengths.
+// Rows queued per lane; evens out document lengths.
 constexpr int64_t kRowsAhead = 4;
 
 // State keys, which are part of the checkpoint format.
-constexpr const char* kRowsKey = "global_batch_size";
+constexpr const char* kLanesKey = "lanes";
 constexpr const char* kFilesKey = "data";
-std::string cursor_key(int64_t row) { return fmt::format("lane/{:06}", row); }
-std::string corrupt_key(int64_t row) { return fmt::format("{}{:06}", kCorruptRecordsPrefix, row); }
+std::string cursor_key(int64_t lane) { return fmt::format("lane/{:06}", lane); }
+std::string corrupt_key(int64_t lane) {
+  return fmt::format("{}{:06}", kCorruptRecordsPrefix, lane);
+}
 
 // Hashes names below the folder, which may be moved between starts.
 uint32_t hash_of_names(const std::vector<TextFile>& files) {
@@ -38,16 +42,22 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
   return hash;
 }
 
+// Returns what names a file's contents: its version in an object store, or a sample of its bytes.
+std::string content_of(const TextFile& each, std::string_view name, ContentSample& sample) {
+  if (!each.object_version.empty())
+    return fmt::format("{} bytes, version {}", each.object_bytes, each.object_version);
+  const ByteFile file = ByteFile::open(each.path);
+  return sample.entry(name, file.size(),
+                      [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
+}
+
 // Returns entries of a state, one for each file, that must be equal on all hosts.
 std::map<std::string, std::string> content_entries(const std::vector<TextFile>& files,
                                                    uint64_t seed) {
   std::map<std::string, std::string> entries;
   ContentSample sample(seed);
-  for (const TextFile& each : files) {
-    const ByteFile file = ByteFile::open(each.path);
-    entries[fmt::format("{}{}", kContentPrefix, each.name)] = sample.entry(
-        each.name, file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
-  }
+  for (const TextFile& each : files)
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] = content_of(each, each.name, sample);
   return entries;
 }
 
@@ -71,57 +81,88 @@ void keep_files_of_host(const Infeed& infeed, TextFiles* found) {
   found->files = std::move(own);
 }
 
+ExampleStream stream_of(const StreamingTextInput::HParams& p) {
+  ExampleStream stream = example_stream(p);
+  if (p.name.empty()) stream.name = enum_name(p.split);
+  stream.repeat = p.repeat;
+  return stream;
+}
+
 }  // namespace
 
-StreamingTextInput::StreamingTextInput(const HParams& p)
-    : p_(p), name_(p.name.empty() ? std::string(enum_name(p.split)) : p.name) {
-  if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0)
+StreamingTextInput::StreamingTextInput(const HParams& p) : IndexedInput(stream_of(p)), p_(p) {
+  if (p_.split == StreamSplit::kValidation && p_.validation_fraction == 0.0 &&
+      p_.validation_docs_per_file == 0)
     fail(
         "StreamingTextInput: split is 'validation', but validation_fraction is 0, so the "
         "split is empty; set it as in the training input, or name other files and split 'all'");
   if (p_.format != kAutoFormat) named_format(p_.format);  // Checks it.
 }
 
-int64_t StreamingTextInput::seed() const { return p_.seed.get_or(kDefaultStreamSeed); }
+void StreamingTextInput::open(const Infeed& infeed) {
+  CHECK(!workers_, "input '{}' is attached twice", name());
+  const ErrorContext where(fmt::format("input '{}'", name()));
+  tokenizer_ = make_tokenizer(p_.tokenizer);
+  layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
+  TextFiles found;
+  find_files(infeed, &found);
+  shards_ = std::make_unique<TextShards>(
+      TextShards{.files = std::move(found.files),
+                 .order = ShardOrder(1, 1, std::nullopt),
+                 .read = {.text_field = p_.text_field,
+                          .corrupt_records = p_.broken_documents,
+                          .require_utf8 = p_.require_utf8,
+                          .separator = p_.separator,
+                          .map = make_document_map(p_.document_map_tpl)},
+                 .format = p_.format,
+                 .split = p_.split,
+                 .validation_fraction = p_.validation_fraction,
+                 .validation_docs_per_file = p_.validation_docs_per_file,
+                 .repeat = p_.repeat,
+                 .shuffle_block = p_.shuffle_documents,
+                 .seed = stream().seed});
+  data_ = describe();
+  open_lanes(global_batch_size());
+}
 
-std::shared_ptr<const TextShards> StreamingTextInput::find_shards(const Infeed& infeed) {
+void StreamingTextInput::find_files(const Infeed& infeed, TextFiles* found) {
   const bool is_by_host = p_.sharding == Sharding::kByHost;
   const std::string path = is_by_host ? path_of_host(p_.path.get(), infeed) : p_.path.get();
-  TextFiles found = find_text_files({path});
-  if (found.files.empty()) fail("{}: no text files found", path);
-  if (!found.left_out.empty()) remarks_ = {fmt::format("{}: {}", path, found.left_out)};
+  *found = find_text_files({path});
+  if (found->files.empty()) fail("{}: no text files found", path);
+  if (!found->left_out.empty()) remarks_ = {fmt::format("{}: {}", path, found->left_out)};
   if (is_by_host) {
     host_ = infeed.infeed_host_index;
     num_hosts_ = infeed.num_infeed_hosts;
-    if (std::ssize(rows_) * num_hosts_ != global_batch_size())
+    const auto rows = std::ssize(sizes().host_examples(0));
+    if (rows * num_hosts_ != global_batch_size())
       fail(
           "sharding=by_host: host {} has {} of {} rows; each row must be on one host, and each "
-          "host "
-          "must have as many. Split the axis batch over hosts, or use sharding=global",
-          host_, rows_.size(), global_batch_size());
-    const TextFiles all = found;
-    if (path == p_.path.get()) keep_files_of_host(infeed, &found);
-    if (num_hosts_ > 1) add_own_files(all, found);
+          "host must have as many. Split the axis batch over hosts, or use sharding=global",
+          host_, rows, global_batch_size());
+    const TextFiles all = *found;
+    if (path == p_.path.get()) keep_files_of_host(infeed, found);
+    if (num_hosts_ > 1) add_own_files(all, *found);
   } else if (infeed.num_infeed_hosts > 1) {
-    content_ = content_entries(found.files, static_cast<uint64_t>(seed()));
+    content_ = content_entries(found->files, stream().seed);
   }
-  const auto rows = is_by_host ? std::ssize(rows_) : global_batch_size();
-  const auto count = static_cast<int64_t>(found.files.size());
-  const auto seed_bits = static_cast<uint64_t>(seed());
-  return std::make_shared<const TextShards>(TextShards{
-      .files = std::move(found.files),
-      .order = ShardOrder(count, rows, p_.shuffle ? std::optional(seed_bits) : std::nullopt),
-      .read = {.text_field = p_.text_field,
-               .corrupt_records = p_.broken_documents,
-               .require_utf8 = p_.require_utf8,
-               .separator = p_.separator,
-               .map = make_document_map(p_.document_map_tpl)},
-      .format = p_.format,
-      .split = p_.split,
-      .validation_fraction = p_.validation_fraction,
-      .repeat = p_.repeat,
-      .shuffle_block = p_.shuffle_documents,
-      .seed = seed_bits});
+}
+
+void StreamingTextInput::open_lanes(int64_t count) {
+  const std::set<int64_t> lanes = sizes().host_lanes(count);
+  num_lanes_ = count;
+  lanes_.assign(lanes.begin(), lanes.end());
+  released_.assign(lanes_.size(), 0);
+  std::vector<int64_t> places = lanes_;  // In the order of the shards.
+  const bool is_by_host = p_.sharding == Sharding::kByHost;
+  if (is_by_host) std::iota(places.begin(), places.end(), 0);
+  shards_->order = ShardOrder(std::ssize(shards_->files), is_by_host ? std::ssize(lanes_) : count,
+                              p_.shuffle ? std::optional(stream().seed) : std::nullopt);
+  workers_ = nullptr;  // Ends its threads.
+  workers_ = std::make_unique<StreamWorkers>(
+      std::make_shared<const TextShards>(*shards_), *tokenizer_,
+      StreamOptions{p_.labels, p_.seq_len.get(), p_.end_of_document, p_.num_workers, kRowsAhead},
+      places);
 }
 
 std::string StreamingTextInput::data_key() const {
@@ -136,125 +177,115 @@ void StreamingTextInput::add_own_files(const TextFiles& all, const TextFiles& ow
     content_[fmt::format("{}files of all hosts", kContentPrefix)] =
         fmt::format("{} files, names {:08x}", all.files.size(), hash_of_names(all.files));
   for (const TextFile& each : own.files) {
-    const ByteFile file = ByteFile::open(each.path);
-    const std::string content = ContentSample(0).entry(
-        "", file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
-    content_[fmt::format("{}reader of {}", kContentPrefix, content)] =
+    ContentSample sample(0);
+    content_[fmt::format("{}reader of {}", kContentPrefix, content_of(each, "", sample))] =
         fmt::format("host {}, {}", host_, each.name);
   }
 }
 
 // Returns everything that determines the order of tokens, except the contents of the files: a
 // damaged file may be repaired before a run resumes.
-std::string StreamingTextInput::describe(const TextShards& shards) const {
+std::string StreamingTextInput::describe() const {
+  const std::string held_out =
+      p_.validation_docs_per_file > 0
+          ? fmt::format("the first {} of each", p_.validation_docs_per_file)
+          : fmt::format("{:g}", p_.validation_fraction);
   return fmt::format(
-      "{} shards (names {:08x}), {} with {:g} held out, {}, seed {}, tokenizer {}",
-      shards.files.size(), hash_of_names(shards.files), enum_name(p_.split), p_.validation_fraction,
+      "{} shards (names {:08x}), {} with {} held out, {}, seed {}, tokenizer {}",
+      shards_->files.size(), hash_of_names(shards_->files), enum_name(p_.split), held_out,
       !p_.shuffle                 ? "in order"
       : p_.shuffle_documents == 1 ? "shards shuffled"
                                   : fmt::format("shuffled by {}", p_.shuffle_documents),
-      seed(), tokenizer_->fingerprint());
+      static_cast<int64_t>(stream().seed), tokenizer_->fingerprint());
 }
 
-void StreamingTextInput::attach(const Infeed& infeed) {
-  CHECK(!workers_, "input '{}' is attached twice", name_);
-  const ErrorContext where(fmt::format("input '{}'", name_));
-  tokenizer_ = make_tokenizer(p_.tokenizer);
-  layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
-  for (const RowRange& range : rows_of_host(*this, infeed))
-    for (int64_t row = range.begin; row < range.end; ++row) rows_.push_back(row);
-  const std::shared_ptr<const TextShards> shards = find_shards(infeed);
-  data_ = describe(*shards);
-  std::vector<int64_t> read = rows_;  // Rows as they are counted in the order of the shards.
-  if (p_.sharding == Sharding::kByHost) std::iota(read.begin(), read.end(), 0);
-  workers_ = std::make_unique<StreamWorkers>(
-      shards, *tokenizer_,
-      StreamOptions{p_.labels, p_.seq_len.get(), p_.end_of_document, p_.num_workers, kRowsAhead},
-      read);
+// Returns how many of the first examples are rows of lanes_[lane].
+int64_t StreamingTextInput::rows_of_lane(size_t lane, int64_t examples) const {
+  return std::max<int64_t>(0, (examples - lanes_[lane] + num_lanes_ - 1) / num_lanes_);
 }
 
-Batch StreamingTextInput::specification() const {
-  const int64_t rows = workers_ ? static_cast<int64_t>(rows_.size()) : global_batch_size();
-  return token_batch_specification(rows, p_.seq_len.get());
-}
-
-bool StreamingTextInput::reached_limit() const {
-  return p_.num_batches >= 0 && position_ >= p_.num_batches;
+void StreamingTextInput::fill_example(int64_t, int64_t index, const TokenRow& row) const {
+  const auto lane =
+      static_cast<size_t>(std::ranges::lower_bound(lanes_, index % num_lanes_) - lanes_.begin());
+  const std::vector<uint32_t>& tokens = workers_->row(lane, index / num_lanes_ - released_[lane]);
+  if (tokens.empty()) return clear_row(row);
+  fill_row(*layout_, tokens, row);
 }
 
 std::optional<Batch> StreamingTextInput::peek() {
-  CHECK(workers_, "input '{}' is used before attach", name_);
-  if (reached_limit()) return std::nullopt;
-  Batch batch = make_token_batch(static_cast<int64_t>(rows_.size()), p_.seq_len.get());
-  bool ended = true;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const std::vector<uint32_t>& tokens = workers_->front(i);
-    if (tokens.empty()) continue;  // The row stays padding.
-    const TokenRow row = token_row(batch, static_cast<int64_t>(i));
-    fill_row(*layout_, tokens, row);
-    ended = false;
+  std::optional<Batch> batch = IndexedInput::peek();
+  if (!batch || p_.repeat) return batch;
+  const int64_t after = sizes().examples_before(position() + 1);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const int64_t last = rows_of_lane(i, after) - released_[i] - 1;
+    if (!workers_->row(i, std::max<int64_t>(last, 0)).empty()) return batch;
   }
-  return ended ? std::nullopt : std::optional(std::move(batch));
+  return std::nullopt;
 }
 
-std::optional<Batch> StreamingTextInput::get_next() {
-  if (reached_limit()) return std::nullopt;
-  content_.clear();  // Compared before.
-  std::optional<Batch> batch = peek();
-  // At the end too, so that the state does not depend on which rows this host has.
-  for (size_t i = 0; i < rows_.size(); ++i) workers_->pop(i);
-  if (batch) ++position_;
-  return batch;
+// At the end too, so that the state does not depend on which lanes this host has.
+void StreamingTextInput::release(int64_t examples) {
+  const auto rows = [&](size_t lane) { return rows_of_lane(lane, examples); };
+  for (size_t i = 0; i < lanes_.size(); ++i)  // Errors come before any change.
+    if (rows(i) > released_[i]) workers_->row(i, rows(i) - released_[i] - 1);
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    for (; released_[i] < rows(i); ++released_[i]) workers_->pop(i);
 }
 
 void StreamingTextInput::reset() {
-  position_ = 0;
-  if (workers_) workers_->restart();
+  IndexedInput::reset();
+  if (workers_) open_lanes(global_batch_size());
 }
 
-InputState StreamingTextInput::state() const {
-  InputState state{position_,
-                   {{kRowsKey, std::to_string(global_batch_size())}, {data_key(), data_}}};
-  state.cursors.insert(content_.begin(), content_.end());
-  for (size_t i = 0; i < rows_.size(); ++i) {
+std::map<std::string, std::string> StreamingTextInput::cursors_at(int64_t) const {
+  std::map<std::string, std::string> cursors = {{kLanesKey, std::to_string(num_lanes_)},
+                                                {data_key(), data_}};
+  for (size_t i = 0; i < lanes_.size(); ++i) {
     const StreamCursor place = workers_->place(i);
-    state.cursors[cursor_key(rows_[i])] = stream_cursor_text(place);
+    cursors[cursor_key(lanes_[i])] = stream_cursor_text(place);
     if (place.document.corrupt.count > 0)
-      state.cursors[corrupt_key(rows_[i])] = corrupt_records_entry(place.document.corrupt);
+      cursors[corrupt_key(lanes_[i])] = corrupt_records_entry(place.document.corrupt);
   }
-  return state;
+  return cursors;
 }
 
-void StreamingTextInput::restore(const InputState& state) {
-  CHECK(workers_, "input '{}' is used before attach", name_);
+void StreamingTextInput::resume(const std::map<std::string, std::string>& cursors,
+                                int64_t examples) {
   const auto find = [&](const std::string& key) -> const std::string* {
-    const auto entry = state.cursors.find(key);
-    return entry == state.cursors.end() ? nullptr : &entry->second;
+    const auto entry = cursors.find(key);
+    return entry == cursors.end() ? nullptr : &entry->second;
   };
+  const bool is_by_host = p_.sharding == Sharding::kByHost;
   const std::string* data = find(data_key());
-  if (data == nullptr && p_.sharding == Sharding::kByHost)
+  if (data == nullptr && is_by_host)
     fail(
         "input '{}': the checkpoint has no position of host {} of {}: sharding=by_host resumes on "
         "as many hosts as the run had",
-        name_, host_, num_hosts_);
+        name(), host_, num_hosts_);
   if (data == nullptr || *data != data_)
-    fail("input '{}': the text differs from the run's: it was ({}), it is ({})", name_,
+    fail("input '{}': the text differs from the run's: it was ({}), it is ({})", name(),
          data == nullptr ? "of another kind of input" : *data, data_);
-  const std::string* batch_size = find(kRowsKey);
-  if (batch_size == nullptr || *batch_size != std::to_string(global_batch_size()))
+  const std::string* saved = find(kLanesKey);
+  const int64_t lanes = saved == nullptr ? 0 : parse_integer(*saved).value_or(0);
+  if (lanes < 1 || find(cursor_key(lanes - 1)) == nullptr)
+    fail("input '{}': the saved state does not have the positions of '{}' lanes", name(),
+         saved == nullptr ? "" : *saved);
+  if (is_by_host && lanes != global_batch_size())
     fail(
-        "input '{}': the run has batches of {} rows, each with its own documents; it cannot "
-        "resume with batches of {}",
-        name_, batch_size == nullptr ? "?" : *batch_size, global_batch_size());
+        "input '{}': the run has batches of {} rows; with sharding=by_host it cannot resume with "
+        "batches of {}",
+        name(), lanes, global_batch_size());
+  open_lanes(lanes);
   std::vector<StreamCursor> places;
-  for (const int64_t row : rows_) {
-    const std::string* text = find(cursor_key(row));
-    if (text == nullptr) fail("input '{}': the saved state has no row {}", name_, row);
-    places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': row {}", name_, row)));
-    if (const std::string* count = find(corrupt_key(row)))
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const int64_t lane = lanes_[i];
+    const std::string* text = find(cursor_key(lane));
+    if (text == nullptr) fail("input '{}': the saved state has no lane {}", name(), lane);
+    places.push_back(parse_stream_cursor(*text, fmt::format("input '{}': lane {}", name(), lane)));
+    if (const std::string* count = find(corrupt_key(lane)))
       places.back().document.corrupt = parse_corrupt_records(*count);
+    released_[i] = rows_of_lane(i, examples);
   }
-  position_ = state.position;
   workers_->restart(places);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches from shards of documents, tokenised on the fly. Each row of the global batch
-// reads its own documents and packs them without padding. For mixtures and full shuffles, build
-// token files instead (flat_tokens build).
+// Rows from shards of documents, tokenised on the fly. Lanes read documents of their own and pack
+// them without padding; row n of the stream is the next one of lane n modulo their number, which is
+// the batch size with which a run begins. So the rows do not depend on the sizes of later batches.
+// For full shuffles, build token files instead (flat_tokens build).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
-#include "inputs/base_input.h"
+#include "inputs/indexed_input.h"
 #include "inputs/streaming/stream_shard.h"
 
 namespace tessera {
@@ -25,18 +26,19 @@ enum class Sharding {
   kByHost,
 };
 
-class StreamingTextInput final : public BaseInput {
+class StreamingTextInput final : public IndexedInput {
  public:
   struct HParams {
     using Instance = StreamingTextInput;
     Required<std::string> path;  // A file, a folder or a file pattern (text_files.h).
     Sharding sharding = Sharding::kGlobal;
     std::string tokenizer = "bytes";  // Or a path (make_tokenizer.h).
-    // `validation` reads the documents that in_validation_split chooses, in all shards; `train`
-    // reads the others, `all` reads both.
+    // `validation` reads the documents that in_validation_split chooses, in all shards, or of each
+    // file the first ones, for which it reads no others; `train` reads the rest, `all` reads both.
     StreamSplit split = StreamSplit::kTrain;
     double validation_fraction = 0.01;
-    std::string name = "";  // Dataset name in eval metrics; "": the split's name.
+    int64_t validation_docs_per_file = 0;  // Replaces validation_fraction; 0: not used.
+    std::string name = "";                 // Dataset name in eval metrics; "": the split's name.
     Required<int64_t> global_batch_size;
     Required<int64_t> seq_len;
     Labels labels = Labels::kNextToken;
@@ -54,7 +56,8 @@ class StreamingTextInput final : public BaseInput {
     int64_t num_workers = 2;        // Threads that read and tokenise.
     Field<int64_t> seed;            // Seed of the order.
     FIELDS(path, sharding, tokenizer, split,
-           About(validation_fraction, "share of documents", kRate), name,
+           About(validation_fraction, "share of documents", kRate),
+           About(validation_docs_per_file, "the first documents of each file", kNotNegative), name,
            About(global_batch_size, kSize), About(seq_len, kSize), labels, end_of_document, format,
            text_field, separator, document_map_tpl, broken_documents, require_utf8, shuffle,
            About(shuffle_documents, "block size for shuffling documents; 1: none", kSize), repeat,
@@ -63,42 +66,45 @@ class StreamingTextInput final : public BaseInput {
   };
   explicit StreamingTextInput(const HParams& p);
 
-  const std::string& name() const override { return name_; }
-  int64_t global_batch_size() const override { return p_.global_batch_size.get(); }
-  void attach(const Infeed& infeed) override;
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  bool follows_sizes() const override { return p_.sharding == Sharding::kGlobal; }
   bool repeats() const override { return p_.repeat && p_.num_batches < 0; }
-  Batch specification() const override;
-  // Returns nullopt once all rows of this host have ended, even if other hosts have rows left.
-  std::optional<Batch> get_next() override;
+  std::optional<int64_t> num_examples() const override { return std::nullopt; }
+  std::string ids_fingerprint() const override { return tokenizer_->fingerprint(); }
+  // Returns nullopt once all lanes of this host have ended, even if other hosts have rows left.
   std::optional<Batch> peek() override;
   void reset() override;
-  InputState state() const override;
-  // Restores. Error for the state of other data, another batch size or another kind of input.
-  void restore(const InputState& state) override;
+  void release(int64_t examples) override;
+  std::map<std::string, std::string> cursors_at(int64_t examples) const override;
+  // Error for the state of other data or another kind of input.
+  void resume(const std::map<std::string, std::string>& cursors, int64_t examples) override;
+  std::map<std::string, std::string> contents() const override { return content_; }
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   bool documents_begin_with_start_id() const override { return p_.labels == Labels::kShiftRight; }
   std::vector<std::string> remarks() const override { return remarks_; }
 
  private:
-  bool reached_limit() const;
-  std::shared_ptr<const TextShards> find_shards(const Infeed& infeed);
+  void open(const Infeed& infeed) override;
+  void fill_example(int64_t epoch, int64_t index, const TokenRow& row) const override;
+  void find_files(const Infeed& infeed, TextFiles* found);
+  void open_lanes(int64_t count);
+  int64_t rows_of_lane(size_t lane, int64_t examples) const;
   std::string data_key() const;
   void add_own_files(const TextFiles& all, const TextFiles& own);
-  std::string describe(const TextShards& shards) const;
-  int64_t seed() const;
+  std::string describe() const;
 
   HParams p_;
-  std::string name_;
   std::vector<std::string> remarks_;
-  std::vector<int64_t> rows_;                   // This host's rows of the global batch.
   int64_t host_ = 0, num_hosts_ = 1;            // With Sharding::kByHost.
-  std::map<std::string, std::string> content_;  // Entries of the first state, of several hosts.
+  std::map<std::string, std::string> content_;  // Of several hosts.
   std::string data_;  // Description of the stream, compared when resuming.
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<RowLayout> layout_;
-  std::unique_ptr<StreamWorkers> workers_;  // One shard per row.
-  int64_t position_ = 0;
+  std::unique_ptr<TextShards> shards_;  // Their order is of the lanes.
+  int64_t num_lanes_ = 0;               // Of all hosts.
+  std::vector<int64_t> lanes_;          // Whose rows this host reads, ascending.
+  std::vector<int64_t> released_;       // Rows of each.
+  std::unique_ptr<StreamWorkers> workers_;
 };
 
 extern template class HolderOf<BaseInput, StreamingTextInput::HParams>;

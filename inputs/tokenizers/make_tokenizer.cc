@@ -311,7 +311,7 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(const std::string& name,
   return make_bpe_tokenizer(std::move(parts));
 }
 
-// Whether read_tokenizer_files() may read a file of this name in a repository.
+// Whether read_tokenizer_files() may read this file of a repository.
 bool is_of_tokenizer(std::string_view name) {
   const auto ends = [&](std::string_view end) { return name.ends_with(end); };
   return name.find('/') == std::string_view::npos &&

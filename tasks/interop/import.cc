@@ -36,7 +36,7 @@ std::string with_old_norm(const std::string& name) {
   return name;
 }
 
-// Whether HfFiles reads a file of this name in a repository.
+// Whether HfFiles reads this file of a repository.
 bool is_of_model(std::string_view name) {
   return name == "config.json" || (name.find('/') == std::string_view::npos &&
                                    name.find(".safetensors") != std::string_view::npos);

@@ -56,7 +56,7 @@ struct RunSetting {
   SourceSite site;         // The line that registers it.
   CodeStamp code;
   std::filesystem::path job_log_dir;  // The run's directory.
-  std::string url;                    // Set if the run is in an object store (RemoteRun).
+  std::string url;                    // If it is in an object store (RemoteRun); else "".
   int64_t devices = 1;                // In this process. A plan for a mesh with a shape needs none.
   int threads = 0;                    // In this process; 0: all available.
   bool restart = false;               // Start over: set an existing run aside.

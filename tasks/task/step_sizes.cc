@@ -65,7 +65,8 @@ StepSizes::StepSizes(const std::vector<TrainPhase>& phases, const BaseInput& inp
     if (size.input_rows != own_rows && !input.follows_sizes())
       fail(
           "batches need {} rows of input '{}', whose global_batch_size={} cannot change during a "
-          "run, as those of streams; build flat tokens of the text (flat_tokens build), or give "
+          "run, as those of streams with sharding=by_host; build flat tokens of the text "
+          "(flat_tokens build), or give "
           "all phases the same number of tokens per batch",
           size.input_rows, input.name(), own_rows);
     change_rows_ = change_rows_ || size.input_rows != own_rows;

@@ -60,11 +60,15 @@ struct Data {
   TemporaryDirectory directory;
 };
 
+// Every host that is opened has another number of threads.
 template <typename Input>
 Hosts::Open opener(typename Input::HParams p) {
   p.global_batch_size = kBatch;
   p.seq_len = kSeqLen;
-  return [input_tpl = Template<BaseInput>(p)] { return input_tpl.instantiate(); };
+  return [p]() mutable {
+    if constexpr (requires { p.num_workers; }) p.num_workers = p.num_workers % 3 + 1;
+    return Template<BaseInput>(p).instantiate();
+  };
 }
 
 // Opens a mixture of tokens.h5 and the set beside it, with changing weights.
@@ -83,6 +87,25 @@ Hosts::Open mixture_opener(const Data& data, Exhausted exhausted, bool tokens_re
                             .global_batch_size = kBatch,
                             .seq_len = kSeqLen};
   return [mixture] { return mixture.instantiate(); };
+}
+
+// Opens a mixture of a stream, of token files and of a mixture of streams.
+Hosts::Open streams_opener(const Data& data, MixtureOrder order) {
+  const StreamingTextInput::HParams stream{.path = (data.directory / "many").string(),
+                                           .validation_docs_per_file = 2,
+                                           .shuffle_documents = 4};
+  StreamingTextInput::HParams few = stream;
+  few.path = (data.directory / "few/*.jsonl").string();
+  few.global_batch_size = 3;  // The rows of a mixture do not depend on the batches of sources.
+  const MixtureInput::HParams inner{.sources = {{"few", few}, {"many", stream}},
+                                    .weights = {{"few", 1.0}, {"many", 1.0}},
+                                    .block_size = 6};
+  const FlatTokensInput::HParams tokens{.path = (data.directory / "tokens.h5").string()};
+  return opener<MixtureInput>(
+      {.sources = {{"inner", inner}, {"stream", stream}, {"tokens", tokens}},
+       .weights = {{"inner", 1.0}, {"stream", 2.0}, {"tokens", 1.0}},
+       .order = order,
+       .block_size = 12});
 }
 
 struct Case {
@@ -108,6 +131,9 @@ std::vector<Case> cases(const Data& data) {
       {"a mixture", mixture_opener(data, Exhausted::kRestart)},
       {"a mixture that a source leaves", mixture_opener(data, Exhausted::kStop)},
       {"a mixture that all sources leave", mixture_opener(data, Exhausted::kStop, false)},
+      {"a mixture of streams", streams_opener(data, MixtureOrder::kBlocks)},
+      {"a mixture of streams in the order of Megatron",
+       streams_opener(data, MixtureOrder::kGreedy)},
       {"text", opener<TextInput>({.path = (data.directory / "text").string()})},
       {"text, one epoch", opener<TextInput>({.path = (data.directory / "text").string(),
                                              .split = "validation",
@@ -140,6 +166,11 @@ std::vector<Case> cases(const Data& data) {
                                                                   .split = StreamSplit::kValidation,
                                                                   .validation_fraction = 0.4,
                                                                   .repeat = false})},
+      {"streams, the first documents of each file",
+       opener<StreamingTextInput>({.path = many,
+                                   .split = StreamSplit::kValidation,
+                                   .validation_docs_per_file = 3,
+                                   .repeat = false})},
       {"streams, seven batches", opener<StreamingTextInput>({.path = many, .num_batches = 7})},
   };
 }
@@ -174,7 +205,7 @@ TEST_CASE("hosts read the rows of one host's batches, and end together, for ever
         REQUIRE(same_batch(hosts.next(), batch));
     }
   }
-  REQUIRE(finite == 9);
+  REQUIRE(finite == 10);
 }
 
 TEST_CASE("every input resumes on another number of hosts") {

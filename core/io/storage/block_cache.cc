@@ -19,7 +19,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/storage/signature.h"
-#include "core/io/storage/stores.h"
 
 namespace tessera {
 namespace {

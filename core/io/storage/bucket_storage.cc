@@ -14,6 +14,7 @@
 #include "core/io/file.h"
 #include "core/io/storage/credentials.h"
 #include "core/io/storage/retry.h"
+#include "core/io/storage/storage.h"
 #include "core/io/storage/stores.h"
 #include "core/io/storage/xml_text.h"
 

@@ -18,6 +18,7 @@
 #include "core/base/process.h"
 #include "core/io/file.h"
 #include "core/io/storage/retry.h"
+#include "core/io/storage/storage.h"
 #include "core/io/storage/stores.h"
 
 namespace tessera {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "core/base/error.h"
 
@@ -16,6 +17,13 @@ ObjectInfo existing_object(const std::string& url) {
   if (!object) fail("{}: no such file", url);
   return *object;
 }
+
+[[maybe_unused]] const bool kIsSet = [] {
+  set_open_remote([](const std::string& url) -> std::shared_ptr<const RemoteBytes> {
+    return std::make_shared<RemoteFile>(url);
+  });
+  return true;
+}();
 
 }  // namespace
 

@@ -9,25 +9,25 @@
 #include <span>
 #include <string>
 
+#include "core/io/file.h"
 #include "core/io/storage/block_cache.h"
 #include "core/io/storage/storage.h"
 
 namespace tessera {
 
-class RemoteFile {
+class RemoteFile final : public RemoteBytes {
  public:
   explicit RemoteFile(const std::string& url);  // Error if there is no such object.
 
-  int64_t size() const { return object_.size; }
-  // Reads within one block; 0 at the end. Thread-safe.
-  size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const;
-  void prefetch(int64_t offset, int64_t bytes) const;  // Starts to read these bytes.
+  int64_t size() const override { return object_.size; }
+  size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const override;
+  void prefetch(int64_t offset, int64_t bytes) const override;
 
  private:
   BlockCache::Block block(int64_t number) const;
 
   ObjectInfo object_;
-  mutable std::mutex mutex_;  // Of what follows.
+  mutable std::mutex mutex_;  // Guards what follows.
   mutable int64_t latest_ = -1;
   mutable BlockCache::Block latest_block_;
   mutable int64_t ahead_ = 1;  // Blocks to read ahead: more for each that was waited for.

@@ -13,7 +13,7 @@ namespace tessera {
 
 struct StorageCredentials {
   std::string key_id, secret;
-  std::string session_token;  // Of temporary credentials; "" for others.
+  std::string session_token;  // For temporary credentials; else "".
 };
 
 // The names that differ between services.

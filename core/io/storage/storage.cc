@@ -22,16 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns "s3" of "s3://bucket"; "" of a path of this machine.
-std::string_view scheme_of(std::string_view path) {
-  const size_t end = path.find("://");
-  if (end == std::string_view::npos || end == 0) return "";
-  const bool is_scheme = std::ranges::all_of(path.substr(0, end), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.';
-  });
-  return is_scheme && path[0] != '.' ? path.substr(0, end) : "";
-}
-
 // TESSERA_STORAGE_HDFS for hdfs.
 std::string command_variable(std::string_view scheme) {
   std::string name = "TESSERA_STORAGE_";
@@ -101,8 +91,6 @@ WriteResult BaseStorage::write(const std::string& url, std::string_view, const W
 void BaseStorage::upload(const std::string& url, const fs::path&) { fail_to_write(url); }
 void BaseStorage::remove(const std::string& url) { fail_to_write(url); }
 
-bool is_url(const fs::path& path) { return !scheme_of(path.native()).empty(); }
-
 bool path_exists(const fs::path& path) {
   if (!is_url(path)) return fs::exists(path);
   const std::string url = path.string();
@@ -112,7 +100,7 @@ bool path_exists(const fs::path& path) {
 BaseStorage& storage_of(std::string_view url) {
   static std::mutex mutex;
   static auto* const stores = new std::map<std::string, std::unique_ptr<BaseStorage>>;
-  const std::string_view scheme = scheme_of(url);
+  const std::string_view scheme = url_scheme(url);
   CHECK(!scheme.empty(), "'{}' is no URL", url);
   const std::string key =
       fmt::format("{} {}", scheme, environment(command_variable(scheme).c_str()));

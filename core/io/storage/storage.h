@@ -14,10 +14,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+#include "core/io/http.h"
 
-// Returns whether a path begins with a scheme ("s3://"), supported or not.
-bool is_url(const std::filesystem::path& path);
+namespace tessera {
 
 struct ObjectInfo {
   std::string url;

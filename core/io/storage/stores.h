@@ -9,9 +9,10 @@
 #include <string>
 
 #include "core/io/http.h"
-#include "core/io/storage/storage.h"
 
 namespace tessera {
+
+class BaseStorage;
 
 std::unique_ptr<BaseStorage> s3_storage();            // s3://bucket/key
 std::unique_ptr<BaseStorage> google_storage();        // gs://bucket/key

@@ -10,6 +10,7 @@
 #include "core/io/json.h"
 #include "core/io/storage/credentials.h"
 #include "core/io/storage/retry.h"
+#include "core/io/storage/storage.h"
 #include "core/io/storage/stores.h"
 
 namespace tessera {
@@ -96,7 +97,7 @@ class WebStorage : public BaseStorage {
 
   struct Target {
     std::string url;                 // After redirects.
-    HttpReply reply;                 // Of `url`.
+    HttpReply reply;                 // The one for `url`.
     std::vector<HttpReply> earlier;  // The redirects.
   };
 

@@ -46,7 +46,7 @@ class RemoteRun {
   // A collective call. Error if the processes were given different URLs, or if another run holds
   // the lease. With kWrite the local files of a killed run are kept if they are the newest.
   RemoteRun(std::string url, Access access, ProcessGroup& processes);
-  // Opens a URL for a process that is alone; null for a path. Error if no run is there.
+  // For reading the run at a URL by a single process; null for a path. Error if there is no run.
   static std::unique_ptr<RemoteRun> reader(const std::filesystem::path& run);
   ~RemoteRun();  // As finish(); prints a failure that it has not thrown. Releases the lease.
   RemoteRun& operator=(RemoteRun&&) = delete;  // Neither copied nor moved.
@@ -69,7 +69,7 @@ class RemoteRun {
   Access access_;
   bool is_first_;
   std::filesystem::path directory_;
-  std::optional<NewDirectory> own_;  // A reader removes its directory.
+  std::optional<NewDirectory> own_;  // The directory of a reader.
   std::optional<RunLease> lease_;
   bool is_lost_ = false;                      // Another run has the lease.
   bool has_failed_ = false;                   // finish() has thrown.

@@ -5,11 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <random>
+#include <sstream>
+#include <string>
 #include <vector>
 
+#include "core/io/file.h"
 #include "tests/support/catch.h"
+#include "tests/support/source_tree.h"
 
 namespace tessera {
 namespace {
@@ -173,6 +178,36 @@ TEST_CASE("a source leaves in the block of its last row, and unbounded ones neve
   // A stage with only exhausted sources ends the stream, whatever follows.
   REQUIRE(stages_of_finite_sources(4, {{0, {1, 0}}, {9, {0, 1}}}, {6, 50}) ==
           std::vector<Stage>{{0, {4, 0}}, {1, {2, 0}}});
+}
+
+TEST_CASE("the greedy order is that of Megatron-core, from any row") {
+  std::istringstream blends(read_file(source_root() / "tests/golden/blends.txt"));
+  int checked = 0;
+  for (std::string line; std::getline(blends, line); ++checked) {
+    INFO(line.substr(0, 60));
+    std::istringstream words(line.substr(0, line.find(':')));
+    const std::string expected = line.substr(line.find(':') + 1);
+    std::vector<double> weights{std::istream_iterator<double>(words), {}};
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (double& weight : weights) weight /= sum;
+    for (const size_t from : {0, 1, 2, 777}) {
+      Counts before(weights.size());
+      for (size_t i = 0; i < from; ++i) ++before[static_cast<size_t>(expected[i] - '0')];
+      const MixtureSchedule schedule(10, weights, before);
+      Counts next(weights.size());
+      for (size_t row = from; row + 10 <= expected.size(); row += 10) {
+        const auto index = static_cast<int64_t>(row - from) / 10;
+        REQUIRE(schedule.given_before(index) == next);
+        std::string block;
+        for (const MixtureSchedule::Pick& pick : schedule.block(index)) {
+          block += static_cast<char>('0' + pick.source);
+          REQUIRE(pick.number == next[static_cast<size_t>(pick.source)]++);
+        }
+        REQUIRE(block == expected.substr(row, 10));
+      }
+    }
+  }
+  REQUIRE(checked == 7);
 }
 
 }  // namespace

@@ -244,8 +244,10 @@ TEST_CASE("phases that cannot be are refused before step 0") {
   REQUIRE_THAT(
       refusal({{.batch_size = 4}},
               [](auto& config) {
-                config.input = StreamingTextInput::HParams{
-                    .path = "docs", .global_batch_size = 8, .seq_len = 16};
+                config.input = StreamingTextInput::HParams{.path = "docs",
+                                                           .sharding = Sharding::kByHost,
+                                                           .global_batch_size = 8,
+                                                           .seq_len = 16};
               }),
       Contains("task.train.phases[0] (4 rows of 16 tokens): batches need 4 rows of input 'train', "
                "whose global_batch_size=8 cannot change"));
