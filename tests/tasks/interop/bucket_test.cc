@@ -19,7 +19,8 @@ using Catch::Contains;
 
 void put_folder(const S3Server& server, const fs::path& folder, const std::string& to) {
   for (const auto& entry : fs::directory_iterator(folder))
-    server.put(fmt::format("{}/{}", to, entry.path().filename().string()), read_bytes(entry));
+    if (entry.is_regular_file())
+      server.put(fmt::format("{}/{}", to, entry.path().filename().string()), read_bytes(entry));
 }
 
 TEST_CASE("a model is exported to a bucket, replaced there, and imported from it") {
