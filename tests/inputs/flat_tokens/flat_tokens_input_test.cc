@@ -301,7 +301,10 @@ TEST_CASE("a run resumed with another batch size continues with the next example
   two.insert(two.end(), second.begin(), second.end());
   REQUIRE(ids(*large->get_next()) == two);
   const auto odd = open(file, {.batch = 7});
-  REQUIRE_THROWS_WITH(odd->restore(small->state()), Contains("32 examples were read"));
+  odd->restore(small->state());  // After 32 rows.
+  Ints eight = ids(*large->get_next());
+  eight.resize(eight.size() / 8 * 7);
+  REQUIRE(ids(*odd->get_next()) == eight);
 }
 
 TEST_CASE("a stream may end after a number of batches") {
