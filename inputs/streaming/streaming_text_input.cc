@@ -43,11 +43,9 @@ std::map<std::string, std::string> content_entries(const std::vector<TextFile>& 
                                                    uint64_t seed) {
   std::map<std::string, std::string> entries;
   ContentSample sample(seed);
-  for (const TextFile& each : files) {
-    const ByteFile file = ByteFile::open(each.path);
-    entries[fmt::format("{}{}", kContentPrefix, each.name)] = sample.entry(
-        each.name, file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
-  }
+  for (const TextFile& each : files)
+    entries[fmt::format("{}{}", kContentPrefix, each.name)] =
+        sample.entry_of_file(each.name, each.path);
   return entries;
 }
 
@@ -136,9 +134,7 @@ void StreamingTextInput::add_own_files(const TextFiles& all, const TextFiles& ow
     content_[fmt::format("{}files of all hosts", kContentPrefix)] =
         fmt::format("{} files, names {:08x}", all.files.size(), hash_of_names(all.files));
   for (const TextFile& each : own.files) {
-    const ByteFile file = ByteFile::open(each.path);
-    const std::string content = ContentSample(0).entry(
-        "", file.size(), [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
+    const std::string content = ContentSample(0).entry_of_file("", each.path);
     content_[fmt::format("{}reader of {}", kContentPrefix, content)] =
         fmt::format("host {}, {}", host_, each.name);
   }
