@@ -119,9 +119,9 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49360},   {"layers", 6240},      {"tasks", 39680},       {"inputs", 15660},
+    {"core", 49360},   {"layers", 6240},      {"tasks", 39880},       {"inputs", 15940},
     {"plugins", 5410}, {"experiments", 4160}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 63300;
+constexpr int64_t kMostWords = 63460;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));
