@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Contains;
 
-const std::string kNoError = "no error";  // Of error_of().
+const std::string kNoError = "no error";  // The result of error_of().
 const std::string kTokenizers = TESSERA_SOURCE_DIR "/tests/golden/trained_tokenizers/";
 
 class TokenizedRuns {
