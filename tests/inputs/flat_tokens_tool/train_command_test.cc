@@ -105,11 +105,18 @@ TEST_CASE("beside tokenizer.json there is what AutoTokenizer reads of special to
   const TemporaryDirectory other;
   REQUIRE(train({"--output=" + (other / "t.json").string(), text}).code == 0);
   REQUIRE(!std::filesystem::exists(other / "tokenizer_config.json"));
+}
+
+TEST_CASE("AutoTokenizer reads a trained tokenizer with its special tokens", "[full]") {
   const std::string python = python_with("transformers");
   if (python.empty()) {
     WARN("skipped: no Python with transformers ($TESSERA_PYTHON names one)");
     return;
   }
+  const TemporaryDirectory directory;
+  REQUIRE(train({"--output=" + (directory / "tokenizer.json").string(), "--special_tokens=<s>",
+                 "--special_tokens=</s>", (kFolder / "texts.jsonl").string()})
+              .code == 0);
   write_bytes(directory / "read.py",
               "import sys\nfrom transformers import AutoTokenizer\n"
               "t = AutoTokenizer.from_pretrained(sys.argv[1])\n"
