@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/crc32c.h"
+#include "core/io/file.h"
 #include "inputs/shuffle.h"
 
 namespace tessera {
@@ -34,6 +35,12 @@ std::string ContentSample::entry(
       add(kBlock * static_cast<int64_t>(mix_bits(static_cast<uint64_t>(i), key) % blocks));
   }
   return fmt::format("{} bytes, crc {:08x}", size, crc);
+}
+
+std::string ContentSample::entry_of_file(std::string_view name, const std::filesystem::path& path) {
+  const ByteFile file = ByteFile::open(path);
+  return entry(name, file.size(),
+               [&](int64_t offset, std::span<std::byte> bytes) { file.read_at(offset, bytes); });
 }
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data that hosts compare at the start to find out that their files of equal names differ:
-// sizes and checksums. docs/data.md lists its limits.
+// The data that hosts compare at the start to find out that their files of equal names differ, and
+// that manifests have of files: sizes and checksums. docs/data.md lists its limits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ class ContentSample {
   // fills the span from an offset, which is a multiple of 4 KiB.
   std::string entry(std::string_view name, int64_t size,
                     const std::function<void(int64_t offset, std::span<std::byte>)>& read);
+  std::string entry_of_file(std::string_view name, const std::filesystem::path& path);
 
  private:
   uint64_t seed_;

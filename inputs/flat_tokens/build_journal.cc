@@ -149,7 +149,10 @@ std::string journal_line(int64_t unit, const UnitProgress& progress) {
     const std::string name = kSplitNames[static_cast<size_t>(split)];
     line.add(name + "_ids", sizes.ids).add(name + "_lengths", sizes.lengths);
   }
+  JsonLine reasons;
+  for (const auto& [reason, count] : progress.skipped.corrupt.reasons) reasons.add(reason, count);
   line.add("broken", progress.skipped.corrupt.count)
+      .add_raw("reasons", reasons.text())
       .add("first_broken", progress.skipped.corrupt.first)
       .add("empty", progress.skipped.empty)
       .add("bytes", progress.bytes_on_disk)
@@ -169,6 +172,8 @@ std::pair<int64_t, UnitProgress> parse_journal_line(std::string_view line,
   }
   progress.skipped = {{count_of(json, "broken"), json.at("first_broken").as_string()},
                       count_of(json, "empty")};
+  for (const auto& [reason, count] : json.at("reasons").as_object())
+    progress.skipped.corrupt.reasons[reason] = count.as_integer();
   progress.bytes_on_disk = count_of(json, "bytes");
   progress.is_done = count_of(json, "done") != 0;
   return {count_of(json, "unit"), progress};

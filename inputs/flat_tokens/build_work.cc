@@ -74,7 +74,7 @@ void tokenise(const TokenBuild& build, DocumentBatch* batch) {
     try {
       build.tokenizer->encode(document.text, &ids);
     } catch (const TextLimitError& error) {
-      skip_or_fail(build.read.corrupt_records, fault_of(build, document, error),
+      skip_or_fail(build.read.corrupt_records, fault_of(build, document, error), kTooSlow,
                    &batch->untokenised);
       continue;
     } catch (const Error& error) {

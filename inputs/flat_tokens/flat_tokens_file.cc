@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kTokenChunk = 65536;
 constexpr int64_t kStartChunk = 16384;
 constexpr int64_t kSampleTokens = 65536;
-const std::string kDefinition = "/tokenizer";
-constexpr int kDefinitionCompression = 6;
-constexpr int64_t kLongestDefinition = int64_t{1} << 28;
+const std::string kDefinition = "/tokenizer", kManifest = "/manifest";
+constexpr int kTextCompression = 6;
+constexpr int64_t kLongestText = int64_t{1} << 28;
 
 template <typename T>
 std::span<std::byte> bytes_of(std::span<T> values) {
@@ -147,17 +147,20 @@ std::vector<std::string> FlatTokensReader::splits(const std::filesystem::path& p
   return splits_of(Hdf5File::open(path));
 }
 
-std::string FlatTokensReader::tokenizer_definition() const {
-  if (!file_.has(kDefinition)) return "";
-  const Hdf5Dataset stored = file_.dataset(kDefinition);
+std::string FlatTokensReader::tokenizer_definition() const { return stored_text(kDefinition); }
+
+std::string FlatTokensReader::manifest() const { return stored_text(kManifest); }
+
+std::string FlatTokensReader::stored_text(const std::string& dataset) const {
+  if (!file_.has(dataset)) return "";
+  const Hdf5Dataset stored = file_.dataset(dataset);
   if (stored.type() != StoredType::kU8 || stored.shape().size() != 1 ||
-      stored.elements() > kLongestDefinition || !stored.fully_stored())
-    fail("{}: '{}', the tokenizer's definition, is {} of {} elements; expected at most {} of u8",
-         where_, kDefinition, stored_type_name(stored.type()), stored.elements(),
-         kLongestDefinition);
-  std::string definition(static_cast<size_t>(stored.elements()), '\0');
-  stored.read(std::as_writable_bytes(std::span(definition)));
-  return definition;
+      stored.elements() > kLongestText || !stored.fully_stored())
+    fail("{}: '{}' is {} of {} elements; expected at most {} of u8", where_, dataset,
+         stored_type_name(stored.type()), stored.elements(), kLongestText);
+  std::string text(static_cast<size_t>(stored.elements()), '\0');
+  stored.read(std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 void FlatTokensReader::read_starts(int64_t begin, std::span<uint64_t> starts) const {
@@ -219,12 +222,15 @@ FlatTokensWriter::FlatTokensWriter(std::filesystem::path path, TokenizerIdentity
       tokenizer_(std::move(tokenizer)),
       options_(options),
       file_(Hdf5File::create(name_.place(), 1, name_.path())) {
-  const std::string& definition = tokenizer_.definition;
-  if (definition.empty()) return;
-  file_
-      .create_dataset(kDefinition, StoredType::kU8, {static_cast<int64_t>(definition.size())},
-                      {.compression = kDefinitionCompression})
-      .write(std::as_bytes(std::span(definition)));
+  const auto store = [&](const std::string& dataset, const std::string& text) {
+    if (text.empty()) return;
+    file_
+        .create_dataset(dataset, StoredType::kU8, {static_cast<int64_t>(text.size())},
+                        {.compression = kTextCompression})
+        .write(std::as_bytes(std::span(text)));
+  };
+  store(kDefinition, tokenizer_.definition);
+  store(kManifest, options_.manifest);
 }
 
 void FlatTokensWriter::begin_split(const std::string& split) {

@@ -37,6 +37,8 @@ class FlatTokensReader {
   // Returns the input of tokenizer_of_definition; "" if the file has none (files of other
   // programs). Reads it at each call.
   std::string tokenizer_definition() const;
+  // Returns the text of manifest.h; "" if the file has none. Reads it at each call.
+  std::string manifest() const;
   // Description of the inputs of the build; "" if absent.
   const std::string& source() const { return source_; }
   // Identifies the data, wherever the file is: sizes, and a checksum of a sample.
@@ -50,6 +52,7 @@ class FlatTokensReader {
  private:
   void check_shapes() const;
   void check_starts() const;
+  std::string stored_text(const std::string& dataset) const;
 
   std::string where_;  // "file:split", for messages.
   Hdf5File file_;
@@ -80,6 +83,7 @@ TokenizerIdentity unknown_tokenizer(int64_t vocab_size);
 struct FlatTokensWriterOptions {
   int compression = 0;  // Deflate level 1-9; 0: none.
   std::string source;
+  std::string manifest;
 };
 
 // Writes splits one after another. `finish` renames the complete file into place.

@@ -12,6 +12,7 @@
 #include "core/base/number_text.h"
 #include "core/base/seconds.h"
 #include "core/base/terminal.h"
+#include "inputs/flat_tokens/manifest.h"
 
 namespace tessera {
 namespace {
@@ -25,11 +26,10 @@ std::string id_text(const std::optional<int32_t>& id) {
 // Returns everything that determines the ids of the output. Compression, applied last, does not.
 BuildSettings settings_of_build(const TokenBuild& build) {
   const ReadOptions& read = build.read;
-  return {"format: 2",
+  return {"format: 3",
           fmt::format("inputs: {}", build.from.fingerprint),
           fmt::format("tokenizer: {} {}", build.identity.fingerprint, build.identity.vocab_size),
-          fmt::format("validation: {:g} {}{}", build.validation_fraction, build.from.files,
-                      build.from.validation_note),
+          fmt::format("validation: {:g}{}", build.validation_fraction, build.from.validation_note),
           fmt::format("max_tokens: {}", build.max_tokens),
           fmt::format("end of texts: {}", id_text(build.document_end)),
           fmt::format("end of tokens: {}", id_text(build.end_of_tokens)),
@@ -175,11 +175,26 @@ SplitRanges share_out(const TokenBuild& build, const Parts& parts) {
   return shared;
 }
 
-TokenBuilt write_output(const TokenBuild& build, const Parts& parts, const SplitRanges& shared) {
+// Records skipped before the training split was full: how many follow depends on threads.
+SkippedRecords skipped_before_limit(const TokenBuild& build,
+                                    const std::vector<UnitProgress>& units) {
+  SkippedRecords skipped;
+  int64_t tokens = 0;
+  for (const UnitProgress& unit : units) {
+    tokens += unit.parts[kTrain].ids;
+    if (build.max_tokens >= 0 && tokens >= build.max_tokens) break;
+    skipped.add(unit.skipped);
+  }
+  return skipped;
+}
+
+TokenBuilt write_output(const TokenBuild& build, const Parts& parts, const SplitRanges& shared,
+                        const std::string& manifest) {
   TokenBuilt built;
   built.description = build.from.files + shared.validation_note;
-  FlatTokensWriter writer(build.output, build.identity,
-                          {.compression = build.compression, .source = built.description});
+  FlatTokensWriter writer(
+      build.output, build.identity,
+      {.compression = build.compression, .source = built.description, .manifest = manifest});
   for (size_t split = 0; split < kNumSplits; ++split) {
     TokenRange range = shared.ranges[split];
     if (range.size() == 0) continue;
@@ -210,7 +225,8 @@ constexpr double kLongestSeconds = 30.0;
 
 TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
   CHECK(build.threads >= 1);
-  BuildJournal journal(build.output, settings_of_build(build));
+  const BuildSettings settings = settings_of_build(build);
+  BuildJournal journal(build.output, settings);
   remove_half_written(build.output);
   if (!journal.restart_reason().empty())
     progress.say(fmt::format("{}: an unfinished build had different settings ({}); starting over",
@@ -236,7 +252,10 @@ TokenBuilt build_tokens(const TokenBuild& build, BuildProgress& progress) {
     shared = share_out(build, *parts);
   });
   check_not_empty(build, *parts, shared, &journal);
-  keep_progress([&] { built = write_output(build, *parts, shared); });
+  keep_progress([&] {
+    const SkippedRecords skipped = skipped_before_limit(build, units);
+    built = write_output(build, *parts, shared, manifest_of(build, settings, skipped));
+  });
   for (const UnitProgress& unit : units) built.skipped.add(unit.skipped);
   if (!shared.note.empty()) progress.say(shared.note);
   journal.remove();

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/flat_tokens/manifest.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 
@@ -160,9 +162,11 @@ std::string percent(int64_t part, int64_t whole) {
 }
 
 struct Inspect {
-  static constexpr std::string_view kName = "inspect", kUsage = "inspect FILE";
+  static constexpr std::string_view kName = "inspect", kUsage = "inspect FILE [OTHER]";
   static constexpr std::string_view kAbout =
-      "Checks every token of a flat-tokens file and describes its contents.";
+      "Checks every token of a flat-tokens file and describes its contents. With OTHER it prints "
+      "in "
+      "what the two files, and what they were built from, differ.";
 
   std::string split;
   int64_t examples = 2;
@@ -203,6 +207,8 @@ class Inspection {
                shown_text(reader.tokenizer_fingerprint()));
     if (tokenizer_ != nullptr) show_bytes(counts, reader.num_tokens());
     if (!reader.source().empty()) fmt::print(out_, "  from {}\n", shown_text(reader.source()));
+    if (const std::string manifest = reader.manifest(); !manifest.empty())
+      fmt::print(out_, "  of {}\n", shown_text(manifest_summary(manifest)));
     show_lengths(lengths, reader.num_documents());
     show_most_frequent(counts, reader.num_tokens());
     show_examples(reader);
@@ -299,9 +305,57 @@ class Inspection {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
+// What two files have of a split: its tokens, and those of whose tokenizer.
+std::vector<std::string> split_differences(const std::string& split, const Paths& paths) {
+  std::vector<std::string> about[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<std::string> splits = FlatTokensReader::splits(paths[i]);
+    if (std::ranges::find(splits, split) == splits.end()) {
+      about[i] = {"none", "", ""};
+      continue;
+    }
+    const FlatTokensReader reader(paths[i], split);
+    about[i] = {
+        fmt::format("{} tokens in {} documents", reader.num_tokens(), reader.num_documents()),
+        reader.fingerprint(),
+        fmt::format("{} ({})", reader.tokenizer_name(), reader.tokenizer_fingerprint())};
+  }
+  std::vector<std::string> lines;
+  const auto compare = [&](size_t place, std::string_view what) {
+    if (about[0][place] != about[1][place] && !about[0][place].empty() && !about[1][place].empty())
+      lines.push_back(
+          fmt::format("{}{}: {}, then {}", split, what, about[0][place], about[1][place]));
+  };
+  compare(0, "");
+  if (lines.empty()) compare(1, ", first tokens");
+  compare(2, ", tokenizer");
+  return lines;
+}
+
+void compare_files(const Paths& paths, std::ostream& out) {
+  std::vector<std::string> lines, manifests;
+  std::set<std::string> splits;
+  for (const std::filesystem::path& path : paths) {
+    const std::vector<std::string> of_file = FlatTokensReader::splits(path);
+    if (of_file.empty()) FlatTokensReader(path, "");  // Its error.
+    splits.insert(of_file.begin(), of_file.end());
+    manifests.push_back(FlatTokensReader(path, of_file[0]).manifest());
+    if (manifests.back().empty())
+      lines.push_back(fmt::format("{} has no manifest: an older version or another program made it",
+                                  path.string()));
+  }
+  for (const std::string& split : splits)
+    std::ranges::move(split_differences(split, paths), std::back_inserter(lines));
+  if (!manifests[0].empty() && !manifests[1].empty())
+    std::ranges::move(manifest_differences(manifests[0], manifests[1]), std::back_inserter(lines));
+  if (lines.empty()) fmt::print(out, "no difference\n");
+  for (const std::string& line : lines) fmt::print(out, "{}\n", shown_text(line));
+}
+
 void Inspect::run(const Paths& paths, const Printed& printed) const {
-  if (paths.size() != 1)
-    throw UsageError(fmt::format("inspect needs one FILE, got {}", paths.size()));
+  if (paths.empty() || paths.size() > 2)
+    throw UsageError(fmt::format("inspect needs one FILE, or two, got {}", paths.size()));
+  if (paths.size() == 2) return compare_files(paths, printed.out);
   Inspection inspection(*this, paths[0].string(), printed);
   std::vector<std::string> splits = FlatTokensReader::splits(paths[0]);
   if (!split.empty() || splits.empty()) splits = {split};  // The reader reports the error.

@@ -20,6 +20,7 @@
 #include "inputs/readers/document_format.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/byte_bpe_trainer.h"
+#include "inputs/tokenizers/make_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -64,7 +65,8 @@ struct TrainTokenizer {
   static constexpr std::string_view kName = "train", kUsage = "train --output=FILE PATH...";
   static constexpr std::string_view kAbout =
       "Trains a tokenizer, for build --tokenizer=FILE. FILE.json is byte-level BPE in Hugging "
-      "Face's form, FILE.model is SentencePiece. PATH as for build.";
+      "Face's form, beside tokenizer.json with the tokenizer_config.json; FILE.model is "
+      "SentencePiece. PATH as for build.";
   static constexpr int64_t kLeastTokens = 257;
 
   std::filesystem::path output;
@@ -158,7 +160,12 @@ struct TrainTokenizer {
     const size_t words = counts.size();
     if (words == 0) fail("the input has no text to train a tokenizer on");
     const ByteBpe trained = train_byte_bpe(std::move(counts), options);
-    write_file_atomically(output, tokenizer_json(trained, special, chosen));
+    const std::string json = tokenizer_json(trained, special, chosen);
+    write_file_atomically(output, json);
+    if (output.filename() == "tokenizer.json")  // For transformers' AutoTokenizer.
+      write_file_atomically(
+          output.parent_path() / "tokenizer_config.json",
+          tokenizer_config_json(*tokenizer_of_files("", {{"tokenizer.json", json}})));
     fmt::print(printed.out, "{}: {} tokens{}, from {} distinct words of {} documents\n",
                output.string(), trained.vocabulary.size(),
                std::ssize(trained.vocabulary) < vocab_size ? " (no pair is left to merge)" : "",

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/hparams/fields.h"
 #include "inputs/readers/document_map.h"
@@ -45,17 +47,21 @@ struct ShardPosition {
 
 // The corrupt records skipped so far.
 struct CorruptRecordCount {
-  int64_t count = 0;  // Records skipped.
-  std::string first;  // Error text of the first: "c4.jsonl.gz:17: …".
+  int64_t count = 0;                            // Records skipped.
+  std::string first;                            // Error text of the first: "c4.jsonl.gz:17: …".
+  std::map<std::string, int64_t> reasons = {};  // Records by reason: "not UTF-8".
 
   void add(const CorruptRecordCount& later) {
     if (count == 0) first = later.first;
     count += later.count;
+    for (const auto& [reason, records] : later.reasons) reasons[reason] += records;
   }
 };
 
+inline constexpr std::string_view kTooSlow = "too slow for the tokenizer's pattern";  // A reason.
+
 // Counts a corrupt record if they are skipped; else Error.
-void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
+void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault, std::string_view reason,
                   CorruptRecordCount* count);
 
 class DocumentReader {

@@ -12,6 +12,15 @@
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
+namespace {
+
+// What is wrong, without the details: "not UTF-8".
+std::string_view reason_of(std::string_view fault) {
+  fault = fault.substr(0, fault.find_first_of(":;,("));
+  return fault.substr(0, fault.find_last_not_of(' ') + 1);
+}
+
+}  // namespace
 
 RecordDocuments::RecordDocuments(const DocumentFormat& format, const ReadOptions& options)
     : format_(format), options_(options) {
@@ -34,7 +43,7 @@ std::optional<std::string> RecordDocuments::next() {
       skip_or_fail(options_.corrupt_records,
                    document_place(where(), format_, options_, number) + record->within + ": " +
                        record->fault,
-                   &corrupt_);
+                   reason_of(record->fault), &corrupt_);
   }
   return std::nullopt;
 }

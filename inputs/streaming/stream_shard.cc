@@ -71,7 +71,7 @@ class ShardReader {
     const std::string place = document_place(shard, document_format(shard, shards_->format),
                                              shards_->read, document.number);
     skip_or_fail(shards_->read.corrupt_records, fmt::format("{}: {}", place, error.what()),
-                 &corrupt_before_);
+                 kTooSlow, &corrupt_before_);
   }
 
  private:

@@ -46,9 +46,7 @@ uint32_t hash_of_names(const std::vector<TextFile>& files) {
 std::string contents_of_file(const TextFile& each, std::string_view name, ContentSample& sample) {
   if (!each.object_version.empty())
     return fmt::format("{} bytes, version {}", each.object_bytes, each.object_version);
-  const ByteFile file = ByteFile::open(each.path);
-  return sample.entry(name, file.size(),
-                      [&](int64_t offset, auto bytes) { file.read_at(offset, bytes); });
+  return sample.entry_of_file(name, each.path);
 }
 
 // Returns entries of a state, one for each file, that must be equal on all hosts.

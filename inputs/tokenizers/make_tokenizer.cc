@@ -346,4 +346,22 @@ std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
   return tokenizer_of_files(name, files_of_definition(definition));
 }
 
+std::string special_name(const Tokenizer& tokenizer, int64_t id) {
+  for (const std::string& name : tokenizer.special_tokens())
+    if (tokenizer.id_of(name) == id) return name;
+  return "";
+}
+
+std::string tokenizer_config_json(const Tokenizer& tokenizer) {
+  JsonLine line;
+  line.add("tokenizer_class", "PreTrainedTokenizerFast");
+  line.add_raw("clean_up_tokenization_spaces", "false");
+  const auto add = [&](std::string_view key, int64_t id) {
+    if (const std::string name = special_name(tokenizer, id); !name.empty()) line.add(key, name);
+  };
+  add("bos_token", tokenizer.start_id());
+  add("eos_token", tokenizer.end_id().value_or(-1));
+  return line.text() + "\n";
+}
+
 }  // namespace tessera

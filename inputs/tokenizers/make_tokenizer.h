@@ -23,4 +23,11 @@ std::unique_ptr<Tokenizer> tokenizer_of_definition(const std::string& name,
 // post-processing are ignored, except for the start token.
 std::unique_ptr<Tokenizer> tokenizer_of_files(const std::string& name, const TokenizerFiles& files);
 
+// Returns the name of the special token with this id, or "".
+std::string special_name(const Tokenizer& tokenizer, int64_t id);
+
+// Returns the tokenizer_config.json of a tokenizer.json. Without it transformers would assume the
+// tokenizer class of its first release, and no special tokens.
+std::string tokenizer_config_json(const Tokenizer& tokenizer);
+
 }  // namespace tessera

@@ -4,8 +4,8 @@
 
     plugins/wandb/tessera_wandb.py [--project P] [--entity E] RUN_DIRECTORY
 
-The tracker `wandb` (docs/trackers.md) runs this program with --records, and writes histograms, tags and the run's end
-to its standard input. WANDB_MODE, WANDB_API_KEY and the SDK's other variables apply. Needs `pip install wandb`.
+The tracker `wandb` (docs/trackers.md) runs this program with --records, and writes histograms, tags, names of files and
+the run's end to its standard input. WANDB_MODE, WANDB_API_KEY and the SDK's other variables apply. Needs `pip install wandb`.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def records_of(stream):
 
 class Follower:
     def __init__(self, directory, run, first_step):
-        self.run, self.first_step = run, first_step
+        self.directory, self.run, self.first_step = directory, run, first_step
         self.metrics, self.samples = Lines(directory / "metrics.jsonl"), Lines(directory / "samples.jsonl")
         self.end = None
 
@@ -88,6 +88,10 @@ class Follower:
         if record.get("record") == "histogram":
             histogram = wandb.Histogram(np_histogram=(record["counts"], record["edges"]))
             self.run.log({"histograms/" + record["name"]: histogram, "trainer_step": record["step"]})
+        elif record.get("record") == "file":
+            path = self.directory / record["name"]
+            self.run.save(str(path), base_path=str(self.directory), policy="now")
+            self.run.log({path.stem: wandb.Html(path.read_text(), inject=False), "trainer_step": record["step"]})
         elif record.get("event") in ENDS:
             return record
         return None

@@ -20,26 +20,6 @@ namespace {
 
 constexpr const char* kSettings = "tokenizer_config.json";
 
-// The name of the special token with this id, or "".
-std::string name_of(const Tokenizer& tokenizer, int64_t id) {
-  for (const std::string& name : tokenizer.special_tokens())
-    if (tokenizer.id_of(name) == id) return name;
-  return "";
-}
-
-// Without settings transformers would assume the tokenizer class of the first release.
-std::string settings_of(const Tokenizer& tokenizer, const HfSpecialIds& special) {
-  JsonLine line;
-  line.add("tokenizer_class", "PreTrainedTokenizerFast");
-  line.add_raw("clean_up_tokenization_spaces", "false");
-  const auto add = [&](std::string_view key, int64_t id) {
-    if (const std::string name = name_of(tokenizer, id); !name.empty()) line.add(key, name);
-  };
-  add("bos_token", special.begin);
-  add("eos_token", special.end);
-  return line.text() + "\n";
-}
-
 // transformers ignores tokenizer.model; other programs read it.
 void add_json_of_sentence_piece(const std::string& name, HfTokenizer* result) {
   const auto model = result->files.find("tokenizer.model");
@@ -323,13 +303,13 @@ HfTokenizer hf_tokenizer_of(const Tokenizer& tokenizer) {
   result.files.erase(kModelIds);
   if (const std::optional<int32_t> end = tokenizer.end_id()) result.special.end = *end;
   const int32_t start = tokenizer.start_id();
-  if (!name_of(tokenizer, start).empty()) result.special.begin = start;
+  if (!special_name(tokenizer, start).empty()) result.special.begin = start;
   add_json_of_sentence_piece(tokenizer.name(), &result);
   if (result.files.empty()) {
     result.remark =
         fmt::format("the tokenizer '{}' has no file, so none is exported", tokenizer.name());
   } else if (result.files.contains("tokenizer.json") && !result.files.contains(kSettings)) {
-    result.files[kSettings] = settings_of(tokenizer, result.special);
+    result.files[kSettings] = tokenizer_config_json(tokenizer);
   }
   return result;
 }

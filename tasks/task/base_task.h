@@ -25,6 +25,7 @@ struct TraceSetting {
   bool scores_tokens = false;  // Only eval_graph: also output the score of each label.
   // Only train_graph: optimizers renew what they renew at intervals (BaseOptimizer::interval).
   bool renews = false;
+  bool histograms = false;  // Only train_graph: output those of weights and gradients.
 };
 
 // What tracing a decode graph needs to know. Programs that share a cache (prefill, step) differ
@@ -77,6 +78,8 @@ inline constexpr std::string_view kLogProbs = "log_probs";
 inline constexpr std::string_view kRowPrefix = "row/";  // Batch fields of each example: row/source.
 inline constexpr std::string_view kParameterNormPrefix = "parameter_norm/";  // By path.
 inline constexpr std::string_view kGradientNormPrefix = "gradient_norm/";
+// weights/<path> and gradients/<path>: count_magnitudes (tasks/task/histogram.h).
+inline constexpr std::string_view kHistogramPrefix = "histogram/";
 }  // namespace names
 
 class BaseTask {

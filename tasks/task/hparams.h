@@ -177,6 +177,7 @@ struct TrainHParams {
   int64_t prefetch_batches = 4;
   int64_t collective_timeout_seconds = 600;
   int64_t stop_deadline_seconds = 120;
+  int64_t histogram_interval_steps = 0;
   bool parameter_norms = false;
   bool activations = false;
   bool deterministic = true;
@@ -207,6 +208,7 @@ struct TrainHParams {
          About(collective_timeout_seconds, "how long devices and processes wait for each other",
                {.min = 1}),
          About(stop_deadline_seconds, "for saving after a stop signal", {.min = 1}),
+         About(histogram_interval_steps, "of weights and gradients; 0: none", kNotNegative),
          About(parameter_norms, "log norms of each weight and gradient"),
          About(activations, "log mean squares of what layers add to the residual, and of logits"),
          About(deterministic, "false permits GPU kernels whose bits differ from run to run"),

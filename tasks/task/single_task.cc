@@ -20,6 +20,7 @@
 #include "core/ops/reshard.h"
 #include "layers/fprop_scope.h"
 #include "layers/summaries.h"
+#include "tasks/task/histogram.h"
 #include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/leaves.h"
 #include "tasks/task/microbatches.h"
@@ -269,13 +270,17 @@ Graph SingleTask::train_graph(const TraceSetting& setting) const {
          where(report.applied, constant(1.0, DType::kF32), constant(0.0, DType::kF32)));
   output(std::string(names::kSkipped), report.skipped);
   output(std::string(names::kSkippedInARow), report.skipped_in_a_row);
-  if (p_.train.parameter_norms) {
-    for (size_t i = 0; i < trained.size(); ++i) {
-      const std::string& path = table.at(trained[i]).path;
-      output(std::string(names::kParameterNormPrefix) + path,
-             norm_of(parameters[static_cast<size_t>(trained[i])]));
+  for (size_t i = 0; i < trained.size(); ++i) {
+    const std::string& path = table.at(trained[i]).path;
+    const Tensor& weight = parameters[static_cast<size_t>(trained[i])];
+    if (p_.train.parameter_norms) {
+      output(std::string(names::kParameterNormPrefix) + path, norm_of(weight));
       output(std::string(names::kGradientNormPrefix) + path, norm_of(step.gradients[i]));
     }
+    if (!setting.histograms) continue;
+    output(fmt::format("{}weights/{}", names::kHistogramPrefix, path), count_magnitudes(weight));
+    output(fmt::format("{}gradients/{}", names::kHistogramPrefix, path),
+           count_magnitudes(step.gradients[i]));
   }
   return graph;
 }

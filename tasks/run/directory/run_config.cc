@@ -2,6 +2,7 @@
 #include "tasks/run/directory/run_config.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <sstream>
 #include <system_error>
@@ -38,6 +39,15 @@ int64_t steps_saved(const std::filesystem::path& run_directory) {
   return CheckpointStore(run_directory / "checkpoints").newest().value_or(0);
 }
 
+// Trackers do not change what a run computes.
+void remove_trackers(std::vector<std::string>* differences) {
+  std::erase_if(*differences, [](const std::string& each) {
+    return std::ranges::any_of(
+        std::array{"trackers", "notify", "tags", "tracker_wait_seconds"},
+        [&](const char* field) { return each.starts_with(std::string("task.train.") + field); });
+  });
+}
+
 // Whether the run is complete and only its number of steps grows.
 bool is_extension(const Tree& before, const Tree& now, int64_t steps_done) {
   const int64_t was = at_path(before, kNumTrainSteps).integer;
@@ -52,6 +62,7 @@ std::string describe_change_of(std::string_view root, const std::string& before,
     std::vector<std::string> differences =
         diff(config_tree_of(before, "the checkpoint's hparams"), now());
     std::erase_if(differences, [&](const std::string& each) { return !each.starts_with(root); });
+    remove_trackers(&differences);
     return fmt::format("{}", fmt::join(differences, "; "));
   } catch (const Error& error) {
     return fmt::format("one that this build cannot read ({})", error.what());
@@ -99,10 +110,11 @@ std::string prepare_config(const ExperimentConfig& config, const RunSetting& set
   if (std::filesystem::exists(file) && !setting.restart) {
     const std::string text = read_file(file);
     const Tree stored = tree_of_run(text, file);
-    const std::vector<std::string> differences = diff(stored, given);
+    std::vector<std::string> differences = diff(stored, given);
     if (differences.empty()) return text;
+    remove_trackers(&differences);
     const bool may_change =
-        setting.allow_config_change ||
+        setting.allow_config_change || differences.empty() ||
         (differences.size() == 1 && is_extension(stored, given, steps_saved(setting.job_log_dir)));
     has_begun = run_has_begun(setting.job_log_dir);
     if (!may_change && has_begun)

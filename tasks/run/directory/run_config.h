@@ -29,14 +29,15 @@ ExperimentConfig parse_config(std::string_view text, const std::string& name);
 int64_t num_train_steps(const Tree& config);
 
 // Writes hparams.toml if the run has not begun, or is restarted. If it has begun with a
-// different configuration: Error with the differences, unless changes are allowed. A finished
-// run may be extended (num_train_steps) without permission. A dry run only checks. Returns the
-// text.
+// different configuration: Error with the differences, unless changes are allowed. Trackers may
+// change, and a finished run may be extended (num_train_steps), without permission. A dry run only
+// checks. Returns the text.
 std::string prepare_config(const ExperimentConfig& config, const RunSetting& setting);
 // Writes a changed hparams.toml of a run that has begun, once its checkpoint has been read.
 void keep_config(const std::string& text, const RunSetting& setting);
 
-// The differences between two texts of hparams.toml, on one line; "" if they are equal.
+// The differences between two texts of hparams.toml but for trackers, on one line; "" if they are
+// equal.
 std::string describe_change(const std::string& before, const std::string& now);
 
 // For a reader of a checkpoint with this text of hparams.toml: the line that says how the model of

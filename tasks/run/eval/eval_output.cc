@@ -141,7 +141,8 @@ void EvalWriter::add(int64_t step, const EvalReport& report) {
     events_of(split).scalar(step, metric_tag(full, report.metrics), value);
   }
   for (const auto& [full, values] : report.histograms)
-    events_of(split_of(full)).histogram(step, metric_tag(full, report.histograms), values);
+    events_of(split_of(full))
+        .histogram(step, metric_tag(full, report.histograms), equal_bins(values));
   for (const auto& [file, line] : lines)
     append_shared_line(directory_ / (file + ".jsonl"), line.text());
   for (const auto& [split, events] : events_) events->flush();

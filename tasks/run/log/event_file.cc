@@ -3,15 +3,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstring>
-#include <iterator>
-#include <span>
 
 #include "core/base/error.h"
 #include "core/base/masked_crc32c.h"
@@ -71,27 +67,20 @@ std::string doubles_field(int field, const std::vector<double>& values) {
   return bytes_field(field, bytes);
 }
 
-// Buckets of equal width from the least to the greatest value; one if all are equal. TensorBoard
-// draws as many.
-std::string histogram_proto(const std::vector<double>& values) {
-  constexpr size_t kBuckets = 30;
-  const auto [least, greatest] = std::ranges::minmax(values);
-  const double width = (greatest - least) / static_cast<double>(kBuckets);
-  const size_t buckets = width > 0.0 ? kBuckets : 1;
-  std::vector<double> limits, counts(buckets, 0.0);
-  for (size_t i = 1; i < buckets; ++i) limits.push_back(least + static_cast<double>(i) * width);
-  limits.push_back(greatest);
-  double sum = 0.0, squares = 0.0;
-  for (const double value : values) {
-    const auto limit = std::ranges::lower_bound(limits, value);
-    counts[static_cast<size_t>(limit - limits.begin())] += 1.0;
-    sum += value;
-    squares += value * value;
+// The moments are those of the middles of the bins.
+std::string histogram_proto(const Bins& bins) {
+  double number = 0.0, sum = 0.0, squares = 0.0;
+  for (size_t i = 0; i < bins.counts.size(); ++i) {
+    const double middle = 0.5 * (bins.edges[i] + bins.edges[i + 1]);
+    number += bins.counts[i];
+    sum += bins.counts[i] * middle;
+    squares += bins.counts[i] * middle * middle;
   }
-  return double_field(kHistogramMin, least) + double_field(kHistogramMax, greatest) +
-         double_field(kHistogramNum, static_cast<double>(values.size())) +
+  return double_field(kHistogramMin, bins.edges.front()) +
+         double_field(kHistogramMax, bins.edges.back()) + double_field(kHistogramNum, number) +
          double_field(kHistogramSum, sum) + double_field(kHistogramSumOfSquares, squares) +
-         doubles_field(kHistogramBucketLimit, limits) + doubles_field(kHistogramBucket, counts);
+         doubles_field(kHistogramBucketLimit, {bins.edges.begin() + 1, bins.edges.end()}) +
+         doubles_field(kHistogramBucket, bins.counts);
 }
 
 // TFRecord: length, its checksum, the bytes, their checksum.
@@ -145,13 +134,10 @@ void EventFile::text(int64_t step, std::string_view tag, std::string_view markdo
   write_event(step, bytes_field(kEventSummary, bytes_field(kSummaryValue, entry)));
 }
 
-void EventFile::histogram(int64_t step, std::string_view tag, const std::vector<double>& values) {
-  std::vector<double> finite;
-  std::ranges::copy_if(values, std::back_inserter(finite),
-                       [](double value) { return std::isfinite(value); });
-  if (finite.empty()) return;
+void EventFile::histogram(int64_t step, std::string_view tag, const Bins& bins) {
+  if (bins.counts.empty()) return;
   const std::string entry =
-      bytes_field(kValueTag, tag) + bytes_field(kValueHistogram, histogram_proto(finite));
+      bytes_field(kValueTag, tag) + bytes_field(kValueHistogram, histogram_proto(bins));
   write_event(step, bytes_field(kEventSummary, bytes_field(kSummaryValue, entry)));
 }
 

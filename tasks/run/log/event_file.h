@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <string_view>
-#include <vector>
+
+#include "tasks/task/histogram.h"
 
 namespace tessera {
 
@@ -22,8 +23,7 @@ class EventFile {
 
   void scalar(int64_t step, std::string_view tag, double value);
   void text(int64_t step, std::string_view tag, std::string_view markdown);
-  // Writes a histogram of the finite values; nothing if none is finite.
-  void histogram(int64_t step, std::string_view tag, const std::vector<double>& values);
+  void histogram(int64_t step, std::string_view tag, const Bins& bins);
   void flush();
   const std::filesystem::path& path() const { return path_; }
 

@@ -71,7 +71,7 @@ void RunLog::summarise(const TrainLine& line) {
   for (const auto& [name, value] : line.metrics)
     if (name != "loss") file.scalar(line.step, metric_tag(name, line.metrics), value);
   for (const auto& [name, values] : line.histograms)
-    file.histogram(line.step, metric_tag(name, line.histograms), values);
+    add_histogram("train", line.step, metric_tag(name, line.histograms), name, equal_bins(values));
   file.scalar(line.step, "learning_rate", line.learning_rate);
   for (const auto& [name, value] : line.rule_rates) file.scalar(line.step, name, value);
   file.scalar(line.step, "grad_norm", line.grad_norm);
@@ -82,7 +82,18 @@ void RunLog::summarise(const TrainLine& line) {
   if (line.mfu >= 0.0) file.scalar(line.step, "speed/mfu", line.mfu);
   for (const auto& [name, value] : line.parameter_norms) file.scalar(line.step, name, value);
   flush();
-  if (trackers_) trackers_->histograms(line.step, line.histograms);
+}
+
+void RunLog::weight_histograms(int64_t step, const std::map<std::string, Bins>& histograms) {
+  if (!lines_ || histograms.empty()) return;
+  for (const auto& [name, bins] : histograms) add_histogram("train", step, name, name, bins);
+  flush();
+}
+
+void RunLog::add_histogram(const std::string& split, int64_t step, const std::string& tag,
+                           const std::string& name, const Bins& bins) {
+  events_of(split).histogram(step, tag, bins);
+  if (trackers_ && !bins.counts.empty()) trackers_->histogram(step, name, bins);
 }
 
 // Each dataset is a split, so that TensorBoard draws their losses in one chart.
@@ -96,17 +107,16 @@ void RunLog::eval(int64_t step, const std::map<std::string, double>& metrics,
     events_of(split_of(name)).scalar(step, metric_tag(name, metrics), value);
   }
   for (const auto& [name, values] : histograms)
-    events_of(split_of(name)).histogram(step, metric_tag(name, histograms), values);
+    add_histogram(split_of(name), step, metric_tag(name, histograms), name, equal_bins(values));
   lines_->append(json.text());
   flush();
-  if (!trackers_) return;
-  trackers_->metrics(step, json.text());
-  trackers_->histograms(step, histograms);
+  if (trackers_) trackers_->metrics(step, json.text());
 }
 
 // A run's last event comes after the end of its trackers: it is the last line.
 void RunLog::append_event(std::string_view name, int64_t step, const std::string& line) {
   if (trackers_ && (name == "done" || name == "failed" || name == "preempt")) {
+    before_end_();
     for (const auto& [tracker, dropped] :
          std::exchange(trackers_, nullptr)->finish(step, line, name))
       event("tracker_dropped", step, {{"count", static_cast<double>(dropped)}},
@@ -151,10 +161,14 @@ std::unique_ptr<RunLog> open_run_log(const RunSetting& setting, const TrainHPara
                                      Console& console) {
   const std::filesystem::path directory = std::filesystem::absolute(setting.job_log_dir);
   const std::string name = fmt::format("{}/{}", setting.experiment, directory.filename().string());
-  return std::make_unique<RunLog>(
+  auto log = std::make_unique<RunLog>(
       files, restored_step,
       Trackers::start(p, name, hparams_toml, directory, restored_step,
                       [&console](std::string_view line) { console.info(line); }));
+  const std::string gaps =
+      describe_log_gaps(read_log(files / "metrics.jsonl"), restored_step, p.metrics_interval_steps);
+  if (!gaps.empty()) console.info("note: " + gaps);
+  return log;
 }
 
 void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog& log,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,6 +77,9 @@ class RunLog {
 
   void train(const TrainLine& line);
   void summarise(const TrainLine& line);
+  void weight_histograms(int64_t step, const std::map<std::string, Bins>& histograms);
+  // Called before the last event, if there are trackers.
+  void before_end(std::function<void()> call) { before_end_ = std::move(call); }
   // Metrics by name, "eval/<dataset>/<metric>", after `step` steps.
   void eval(int64_t step, const std::map<std::string, double>& metrics,
             const Histograms& histograms = {});
@@ -92,6 +96,8 @@ class RunLog {
  private:
   EventFile& events_of(const std::string& split);
   void flush();
+  void add_histogram(const std::string& split, int64_t step, const std::string& tag,
+                     const std::string& name, const Bins& bins);
   void append_event(std::string_view name, int64_t step, const std::string& line);
 
   std::filesystem::path run_directory_;
@@ -100,6 +106,7 @@ class RunLog {
   std::optional<JsonlWriter> sample_lines_;  // Created when first used, as are events_.
   std::map<std::string, EventFile> events_;  // By split.
   std::unique_ptr<Trackers> trackers_;       // Null: none, or ended.
+  std::function<void()> before_end_ = [] {};
 };
 
 // The log of a run of training in `files`, the run's directory, with the trackers of `p`.

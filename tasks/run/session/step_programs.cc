@@ -35,7 +35,11 @@ bool has_input(const Executor& executor, int program, std::string_view name) {
 }
 
 TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task)
-    : executor_(executor), program_(program), task_(task), metrics_(executor, program) {
+    : executor_(executor),
+      program_(program),
+      task_(task),
+      metrics_(executor, program),
+      histograms_(outputs_after(executor, program, names::kHistogramPrefix)) {
   for (const std::string_view prefix : {names::kParameterNormPrefix, names::kGradientNormPrefix})
     for (const std::string& path : outputs_after(executor, program, prefix))
       norms_.push_back(std::string(prefix) + path);
@@ -45,6 +49,8 @@ TrainProgram::TrainProgram(Executor& executor, int program, const BaseTask& task
   scalars_.insert(scalars_.end(), norms_.begin(), norms_.end());
   outputs_ = scalars_;
   outputs_.insert(outputs_.end(), metrics_.outputs().begin(), metrics_.outputs().end());
+  for (const std::string& name : histograms_)
+    outputs_.push_back(std::string(names::kHistogramPrefix) + name);
 }
 
 void TrainProgram::start(const Batch& batch, int64_t step) {
@@ -75,7 +81,13 @@ StepResult TrainProgram::finish() {
   result.applied = scalar(names::kApplied) == 1.0;
   result.skipped = static_cast<int64_t>(scalar(names::kSkipped));
   result.skipped_in_a_row = static_cast<int64_t>(scalar(names::kSkippedInARow));
-  const auto of_metrics = std::span(values).subspan(scalars_.size());
+  const auto of_metrics = std::span(values).subspan(scalars_.size(), metrics_.elements());
+  size_t at = scalars_.size() + metrics_.elements();
+  for (const std::string& name : histograms_) {
+    result.weight_histograms[name] =
+        magnitude_bins(std::span(values).subspan(at, kMagnitudeCounts));
+    at += kMagnitudeCounts;
+  }
   const MetricMeans totals = metrics_.totals(of_metrics);
   result.inspected = metrics_.inspected(of_metrics);
   result.metrics = totals.means();

@@ -16,6 +16,7 @@
 #include "tasks/run/session/metric_outputs.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/eval_metrics.h"
+#include "tasks/task/histogram.h"
 #include "tasks/task/metric_means.h"
 
 namespace tessera {
@@ -39,6 +40,7 @@ struct StepResult {
   std::map<std::string, std::vector<double>> histograms;
   std::map<std::string, double> parameter_norms;  // "parameter_norm/<path>", if enabled.
   std::vector<Inspected> inspected;               // If the program inspects.
+  std::map<std::string, Bins> weight_histograms;  // "weights/<path>", …; if the program has them.
 };
 
 class TrainProgram {
@@ -62,7 +64,8 @@ class TrainProgram {
   MetricOutputs metrics_;
   std::vector<std::string> norms_;
   std::vector<std::string> scalars_;  // The norms and all other scalars, but not the metrics.
-  std::vector<std::string> outputs_;  // The scalars, then the metrics.
+  std::vector<std::string> histograms_;
+  std::vector<std::string> outputs_;  // The scalars, the metrics, the histograms.
   std::deque<int64_t> steps_;         // Those that were started and not finished.
 };
 

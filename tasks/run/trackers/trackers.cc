@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run/trackers/trackers.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -41,28 +40,6 @@ std::string id_of(const fs::path& directory) {
   fs::create_directories(file.parent_path());
   write_file_atomically(file, id);
   return id;
-}
-
-// Thirty bins of equal width over the finite values, as edges and counts.
-std::string histogram_line(int64_t step, const std::string& name, std::vector<double> values) {
-  constexpr size_t kBins = 30;
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return "";
-  const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  const double low = *least, width = (*most > low ? *most - low : 1.0) / kBins;
-  std::vector<double> edges(kBins + 1);
-  std::vector<int64_t> counts(kBins);
-  for (size_t i = 0; i <= kBins; ++i) edges[i] = low + width * static_cast<double>(i);
-  for (const double value : values)
-    ++counts[std::min(kBins - 1, static_cast<size_t>((value - low) / width))];
-  return JsonLine()
-             .add("record", "histogram")
-             .add("step", step)
-             .add("name", std::string_view(name))
-             .add_raw("edges", json_list(edges))
-             .add_raw("counts", json_list(counts))
-             .text() +
-         "\n";
 }
 
 std::string line_text(std::string_view line) { return fmt::format("{}\n", line); }
@@ -138,10 +115,17 @@ void Trackers::samples(int64_t step, const std::vector<std::string>& lines,
   add(std::move(record));
 }
 
-void Trackers::histograms(int64_t step, const Histograms& histograms) {
-  for (const auto& [name, values] : histograms)
-    if (std::string line = histogram_line(step, name, values); !line.empty())
-      add({.kind = Kind::kHistogram, .step = step, .lines = std::move(line), .name = name});
+void Trackers::histogram(int64_t step, const std::string& name, const Bins& bins) {
+  add({.kind = Kind::kHistogram,
+       .step = step,
+       .lines = line_text(JsonLine()
+                              .add("record", "histogram")
+                              .add("step", step)
+                              .add("name", std::string_view(name))
+                              .add_raw("edges", json_list(bins.edges))
+                              .add_raw("counts", json_list(bins.counts))
+                              .text()),
+       .name = name});
 }
 
 std::map<std::string, int64_t> Trackers::finish(int64_t step, std::string_view line,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tasks/run/trackers/tracker_queue.h"
+#include "tasks/task/histogram.h"
 #include "tasks/task/hparams.h"
 
 namespace tessera {
@@ -23,7 +24,6 @@ void check_trackers(const TrainHParams& p);
 
 class Trackers {
  public:
-  using Histograms = std::map<std::string, std::vector<double>>;
   using Warn = std::function<void(std::string_view line)>;
 
   // `name` of the run in trackers, and its hparams.toml. Starts them; null if there are none.
@@ -36,7 +36,7 @@ class Trackers {
   void event(int64_t step, std::string_view line, std::string_view name);
   void samples(int64_t step, const std::vector<std::string>& lines,
                const std::map<std::string, std::string>& pages);
-  void histograms(int64_t step, const Histograms& histograms);
+  void histogram(int64_t step, const std::string& name, const Bins& bins);
   // Ends the trackers within tracker_wait_seconds. Returns how many records each one lost, if any.
   std::map<std::string, int64_t> finish(int64_t step, std::string_view line, std::string_view name);
 

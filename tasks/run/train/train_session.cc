@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -45,6 +46,30 @@ Batch copies_of_one_example(const TraceSetting& setting, const BaseInput& input)
   for (auto& [name, array] : specification)
     array.shape[0] = setting.mesh.size_along(batch.axes[0].split);
   return specification;
+}
+
+// "its tokenizer is 'a' (f1), not 'b' (f2)"; "" if they are equal or one is unknown.
+std::string tokenizer_difference(const Tokenizer* own, const Tokenizer* other) {
+  if (own == nullptr || other == nullptr || own->fingerprint() == other->fingerprint()) return "";
+  return fmt::format("its tokenizer is '{}' ({}), not '{}' ({})", own->name(), own->fingerprint(),
+                     other->name(), other->fingerprint());
+}
+
+// Error if it takes weights with a row for each token, and the tokens are those of another
+// tokenizer.
+void check_taken_tokens(const Session& session, const std::filesystem::path& run,
+                        const LoadedWeights& loaded) {
+  const auto theirs = read_run_tokenizer(run);
+  const std::string difference = tokenizer_difference(session.input().tokenizer(), theirs.get());
+  if (difference.empty()) return;
+  for (const Parameter& parameter : session.task().model().parameters().parameters())
+    if (parameter.type.has(kVocabAxis) &&
+        std::ranges::find(loaded.initial, parameter.path) == loaded.initial.end())
+      fail(
+          "input: {} of the weights that task.train.init_from takes; build its tokens with that, "
+          "or "
+          "leave out {} (ignore_rules)",
+          difference, parameter.path);
 }
 
 const std::filesystem::path& directory_of_inputs(const SessionOptions& options) {
@@ -98,6 +123,7 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
         return open_input(input_tpl, where, options);
       });
   if (processes_.is_first()) {
+    if (options.allocates) check_tokenizers(options);
     const bool keeps = options.trains && options.allocates && options.keeps_tokenizer;
     if (keeps && input_->tokenizer() != nullptr)
       write_run_tokenizer(options.run_directory, *input_->tokenizer());
@@ -106,6 +132,28 @@ void Session::open_inputs(const ExperimentConfig& config, const SessionOptions& 
   if (!options.allocates) return;
   compare_data();
   evaluation_->require_labels(processes_);
+}
+
+// A run that has a checkpoint keeps the tokenizer of its model.
+void Session::check_tokenizers(const SessionOptions& options) const {
+  const std::filesystem::path& run = options.run_directory;
+  std::unique_ptr<Tokenizer> kept;
+  if (!options.starts_over && CheckpointStore(run / "checkpoints").newest())
+    kept = read_run_tokenizer(run);
+  const Tokenizer* const models = kept ? kept.get() : input_->tokenizer();
+  const std::string kept_in =
+      kept ? fmt::format(
+                 " (kept in {0}/tokenizer; remove that file if the model is to learn another)",
+                 run.string())
+           : "";
+  const auto check = [&](const BaseInput& input, const std::string& where) {
+    const std::string difference = tokenizer_difference(input.tokenizer(), models);
+    if (!difference.empty())
+      fail("{}: {} of the model{}; build its tokens with that", where, difference, kept_in);
+  };
+  check(*input_, "input");
+  for (const EvalDataset& dataset : evaluation_->datasets())
+    check(dataset.input(), "eval_inputs." + dataset.name());
 }
 
 // Detects at once, not at the first checkpoint, that processes see different files under one path.
@@ -119,33 +167,44 @@ void Session::compare_data() const {
     compare(dataset.input(), "eval_inputs." + dataset.name());
 }
 
-Session::Step Session::make_step(const StepSize& size, bool renews, const SessionOptions& options) {
+Session::Step Session::make_step(const StepSize& size, int kind, const SessionOptions& options) {
   const ErrorContext where(size.where);
   const TraceSetting setting{.mesh = mesh_,
                              .rules = rules_,
                              .batch = global_specification(*input_, size),
-                             .renews = renews};
+                             .renews = (kind & kRenews) != 0,
+                             .histograms = (kind & kHistograms) != 0};
   Step step{.graph = graph_of(*task_, "train_graph()", names::kLoss,
                               [&] { return task_->train_graph(setting); })};
   check_rules(rules_, step.graph);
   check_remat_names(parse_remat_policy(train().remat_policy), step.graph);
   CompileOptions compile;
-  if (size.program == sizes_->main().program && !renews) compile.on_stage = options.on_stage;
+  if (size.program == sizes_->main().program && kind == kPlain) compile.on_stage = options.on_stage;
   compile.communication = options.communication;
   compile.launch_seconds = schedule_seconds(options.launch_costs, mesh_);
   step.program = add_program(step.graph, compile);
   return step;
 }
 
-// One for each size of the batches, and another for the steps in which optimizers renew.
+// Whether there may be such steps. Step numbers of renewals are multiples of their interval, those
+// of histograms are less by 1.
+bool Session::has_kind(int kind) const {
+  const int64_t renewal = task_->learner().multi_optimizer().interval();
+  const int64_t histograms = train().histogram_interval_steps;
+  if ((kind & kRenews) != 0 && renewal <= 1) return false;
+  if ((kind & kHistograms) != 0 && histograms == 0) return false;
+  return kind != (kRenews | kHistograms) || std::gcd(renewal, histograms) == 1;
+}
+
+// One for each size of the batches, and others for steps that do more.
 void Session::add_train_programs(const SessionOptions& options) {
   std::optional<InspectScope> inspecting;
   if (options.inspects) inspecting.emplace();
-  const bool renew = task_->learner().multi_optimizer().interval() > 1;
   for (const StepSize& size : sizes_->phases()) {
-    if (size.program < steps_.size()) continue;
-    steps_.push_back(make_step(size, false, options));
-    if (renew) renewing_.push_back(make_step(size, true, options));
+    if (size.program < steps_[kPlain].size()) continue;
+    for (int kind = kPlain; kind < kKinds; ++kind)
+      if (has_kind(kind))
+        steps_[static_cast<size_t>(kind)].push_back(make_step(size, kind, options));
   }
   input_->prepare_with([bounds = lookup_bounds(train_graph()), name = input_->name(),
                         sizes = *sizes_](Batch& batch, int64_t number) {
@@ -169,20 +228,25 @@ void Session::compile(const ExperimentConfig& config, const SessionOptions& opti
 
   if (options.allocates) {
     const auto peak = [&](const StepSize& size) { return compiled_step(size).largest().use.peak; };
-    const ErrorContext where(
-        steps_.size() < 2 ? "" : std::ranges::max_element(sizes_->phases(), {}, peak)->where);
+    const ErrorContext where(steps_[kPlain].size() < 2
+                                 ? ""
+                                 : std::ranges::max_element(sizes_->phases(), {}, peak)->where);
     executor_.allocate();
   }
-  for (std::vector<Step>* steps : {&steps_, &renewing_})
-    for (Step& step : *steps)
+  for (std::vector<Step>& steps : steps_)
+    for (Step& step : steps)
       step.train = std::make_unique<TrainProgram>(executor_, step.program, *task_);
   evaluation_->begin(executor_);
   if (samples_) samples_->begin();
 }
 
 const Session::Step& Session::step_at(int64_t step) const {
-  const bool renews = step % task_->learner().multi_optimizer().interval() == 0;
-  return (renews && !renewing_.empty() ? renewing_ : steps_)[sizes_->at(step).program];
+  const int64_t histograms = train().histogram_interval_steps;
+  int kind = kPlain;
+  if (step % task_->learner().multi_optimizer().interval() == 0) kind |= kRenews;
+  if (histograms > 0 && (step + 1) % histograms == 0) kind |= kHistograms;
+  if (!has_kind(kind)) kind &= kHistograms;
+  return steps_[static_cast<size_t>(kind)][sizes_->at(step).program];
 }
 
 CompiledStep Session::compiled(const StepSize& size, const Step& step) const {
@@ -203,8 +267,8 @@ Plan Session::plan(const std::optional<Hardware>& hardware) const {
   Plan plan = make_plan(main);
   if (hardware) plan.prediction = predict(main, *hardware);
   if (hardware && !sizes_->are_given()) plan.prediction->num_train_steps = steps;
-  if (!renewing_.empty()) {
-    const CompiledStep renewing = compiled(sizes_->main(), renewing_[sizes_->main().program]);
+  if (!steps_[kRenews].empty()) {
+    const CompiledStep renewing = compiled(sizes_->main(), steps_[kRenews][sizes_->main().program]);
     plan.renewal = {.interval = task_->learner().multi_optimizer().interval(),
                     .peak = renewing.largest().use.peak};
     if (hardware) plan.renewal->step_seconds = predict(renewing, *hardware).step_seconds;
@@ -287,6 +351,7 @@ void take_weights(Session& session, const InitFrom& other, Console& console) {
   if (!step) fail("task.train.init_from: {} holds no checkpoint", store.directory().string());
   const LoadedWeights loaded = load_weights(session.executor(), session.task().model().parameters(),
                                             store.open(*step), other);
+  check_taken_tokens(session, run, loaded);
   console.info(
       fmt::format("{} weights from step {} of {}:", loaded.taken.size(), *step, other.directory));
   for (const std::string& line : loaded.taken) console.info("  " + line);

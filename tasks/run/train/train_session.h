@@ -4,6 +4,7 @@
 // and saves checkpoints.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -40,6 +41,7 @@ struct SessionOptions {
   std::filesystem::path input_directory;  // and where they write a new one.
   int64_t devices = 1;                    // In this process; used if the mesh has no shape.
   bool keeps_tokenizer = true;            // Write the tokenizer to the run's directory.
+  bool starts_over = false;               // --restart: the directory has an earlier run's files.
   bool trains = true;                     // false: evaluation only.
   bool allocates = true;                  // false: plan only, for any mesh, on the first device.
   std::function<void(std::string_view stage, const Graph&)> on_stage;  // For the training graph.
@@ -61,7 +63,7 @@ class Session : public ModelSession {
 
   // The training step of a phase, for the planner; valid as long as the session.
   CompiledStep compiled_step(const StepSize& size) const {
-    return compiled(size, steps_[size.program]);
+    return compiled(size, steps_[kPlain][size.program]);
   }
   CompiledStep compiled_step() const { return compiled_step(sizes_->main()); }
   // The plan of the main phase, with the others; with a hardware file, also predictions.
@@ -72,8 +74,8 @@ class Session : public ModelSession {
   // renew nothing (BaseOptimizer::interval).
   const Graph& train_graph(int64_t step) const { return step_at(step).graph; }
   TrainProgram& train_program(int64_t step) { return *step_at(step).train; }
-  const Graph& train_graph() const { return steps_[sizes_->main().program].graph; }
-  TrainProgram& train_program() { return *steps_[sizes_->main().program].train; }
+  const Graph& train_graph() const { return steps_[kPlain][sizes_->main().program].graph; }
+  TrainProgram& train_program() { return *steps_[kPlain][sizes_->main().program].train; }
   TrainingSamples* samples() { return samples_.get(); }  // Null if disabled.
   Evaluation& evaluation() { return *evaluation_; }
   const Evaluation& evaluation() const { return *evaluation_; }
@@ -81,12 +83,16 @@ class Session : public ModelSession {
  private:
   void open_inputs(const ExperimentConfig& config, const SessionOptions& options);
   void compare_data() const;
+  void check_tokenizers(const SessionOptions& options) const;
   Infeed infeed(const StepSizes& sizes, const SessionOptions& options) const;
   OpenedInput open_input(const Template<BaseInput>& input_tpl, const std::string& where,
                          const SessionOptions& options, const std::vector<TrainPhase>& phases = {});
   void add_train_programs(const SessionOptions& options);
   struct Step;
-  Step make_step(const StepSize& size, bool renews, const SessionOptions& options);
+  // Steps in which optimizers renew (BaseOptimizer::interval), and those with histograms.
+  enum Kind : uint8_t { kPlain = 0, kRenews = 1, kHistograms = 2, kKinds = 4 };
+  bool has_kind(int kind) const;
+  Step make_step(const StepSize& size, int kind, const SessionOptions& options);
   const Step& step_at(int64_t step) const;
   CompiledStep compiled(const StepSize& size, const Step& step) const;
   void compile(const ExperimentConfig& config, const SessionOptions& options);
@@ -100,8 +106,8 @@ class Session : public ModelSession {
   std::unique_ptr<Prefetch> input_;
   std::optional<StepSizes> sizes_;
   std::unique_ptr<Evaluation> evaluation_;
-  // By StepSize::program; empty if the session does not train, or if no optimizer renews.
-  std::vector<Step> steps_, renewing_;
+  // By kind and StepSize::program; empty if the session does not train, or without that kind.
+  std::array<std::vector<Step>, kKinds> steps_;
   std::unique_ptr<TrainingSamples> samples_;
 };
 

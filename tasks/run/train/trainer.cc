@@ -58,6 +58,7 @@ class Trainer final : public BaseRun {
                   .input_directory = setting_.input_directory,
                   .devices = setting_.devices,
                   .keeps_tokenizer = !setting_.dry_run,
+                  .starts_over = setting_.restart,
                   .on_stage = graph_dumper(options.dump_graph, directory_, processes_),
                   .inspects = options.inspect_interval_steps > 0,
                   .launch_costs = options.launch_costs},
@@ -85,10 +86,9 @@ class Trainer final : public BaseRun {
     }
     open_logs();
     try {
-      const int exit_code = train();
-      drawing_.reset();  // The report shows the drawing.
-      if (report_) report_->write();
-      return exit_code;
+      train();
+      write_report();
+      return 0;
     } catch (const std::exception& error) {
       if (drawing_) drawing_->cancel();
       const std::string reason = guard_->shown(error_text(error));
@@ -154,7 +154,7 @@ class Trainer final : public BaseRun {
     damaged_ = restored.damaged;
   }
 
-  int train() {
+  void train() {
     const StopSignal stop;
     auto saving = std::make_unique<ProcessGroup>(
         processes_.transport(), std::chrono::seconds(p().collective_timeout_seconds),
@@ -174,19 +174,14 @@ class Trainer final : public BaseRun {
            values_in_log(directory_ / "metrics.jsonl", p().save_keep_best))
         saver_->set_metric(step, value);
     if (step_until_complete(stop)) finish();
-    return 0;
   }
 
   void open_logs() {
-    log_ = std::make_unique<RunLog>();
-    if (processes_.is_first())
-      log_ = open_run_log(setting_, p(), hparams_toml_, files(), step_, console_);
+    log_ = processes_.is_first()
+               ? open_run_log(setting_, p(), hparams_toml_, files(), step_, console_)
+               : std::make_unique<RunLog>();
     if (processes_.is_first()) report_.emplace(directory_, console_);
-    if (processes_.is_first() && step_ > 0) {
-      const std::string gaps = describe_log_gaps(read_log(directory_ / "metrics.jsonl"), step_,
-                                                 p().metrics_interval_steps);
-      if (!gaps.empty()) console_.info("note: " + gaps);
-    }
+    log_->before_end([this] { write_report(); });
     log_->event("start", step_,
                 {{"devices", session_.mesh().num_devices()},
                  {"processes", processes_.size()},
@@ -219,6 +214,11 @@ class Trainer final : public BaseRun {
       if (report_) report_->refresh();
     }
     return true;
+  }
+
+  void write_report() {
+    drawing_.reset();  // The report shows the drawing.
+    if (report_ && look_at_directory() == 0) report_->write();
   }
 
   void note_failure(const std::string& reason) noexcept {
@@ -306,10 +306,10 @@ class Trainer final : public BaseRun {
     report_saves();
     log_lost_console();
     log_->event("preempt", step_, runner_.traffic(setting_.devices));
-    console_.info(step_ == 0
-                      ? fmt::format("{}: stopped before the first step", StopSignal::name(signal))
-                      : fmt::format("{}: saved step {}; run the same command to resume",
-                                    StopSignal::name(signal), step_));
+    console_.info(fmt::format(
+        "{}: {}", StopSignal::name(signal),
+        step_ == 0 ? "stopped before the first step"
+                   : fmt::format("saved step {}; run the same command to resume", step_)));
     return true;
   }
 
@@ -385,6 +385,7 @@ class Trainer final : public BaseRun {
       log_->train(line);
     }
     if (last || is_due(step_, p().summary_interval_steps)) log_->summarise(line);
+    log_->weight_histograms(step_, result.weight_histograms);
     if (is_due(step_, options_.inspect_interval_steps))
       report_inspected(result.inspected, step_, *log_, console_);
     console_.progress({.step = step_,

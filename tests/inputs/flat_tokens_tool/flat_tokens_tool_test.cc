@@ -54,6 +54,42 @@ TEST_CASE("a token file is built from text and inspected") {
   REQUIRE_THAT(call({"inspect", tokens, "--split=validation"}).out, !Contains("train:"));
 }
 
+TEST_CASE("two files are compared by what they were built from") {
+  const TemporaryDirectory directory;
+  const auto built = [&](const std::string& name, const std::string& text,
+                         const std::vector<std::string>& flags = {}) {
+    write_bytes(directory / "t.txt", text);
+    std::vector<std::string> words = {"build", "--output=" + (directory / name).string(),
+                                      (directory / "t.txt").string()};
+    words.insert(words.end(), flags.begin(), flags.end());
+    REQUIRE(call(words).code == 0);
+    return (directory / name).string();
+  };
+  const std::string text = "some text " + std::string(60, 'z');
+  const std::string one = built("one.h5", text), same = built("same.h5", text);
+  REQUIRE_THAT(call({"inspect", one}).out, Contains("  of 1 files, by Tessera "));
+  REQUIRE(call({"inspect", one, same}).out == "no difference\n");
+  const std::string other = built("other.h5", "Some text " + std::string(60, 'z'));
+  REQUIRE(std::filesystem::exists(other));
+  const std::string of_other = call({"inspect", one, other}).out;
+  REQUIRE_THAT(of_other, Contains("train, first tokens: 63 tokens, 1 documents") &&
+                             Contains("\n1 files with other contents: t.txt\n"));
+  const std::string bpe =
+      built("bpe.h5", text + text,
+            {"--tokenizer=" TESSERA_SOURCE_DIR "/tests/golden/trained_tokenizers/cl100k.json"});
+  const std::string of_bpe = call({"inspect", one, bpe}).out;
+  REQUIRE_THAT(of_bpe, Contains("train: 63 tokens in 1 documents, then ") &&
+                           Contains("train, tokenizer: bytes (bytes-plus-1), then ") &&
+                           Contains("tokenizer: bytes-plus-1 257, then bpe-"));
+  FlatTokensWriter old(directory / "old.h5", *make_tokenizer("bytes"));
+  old.begin_split("train");
+  old.add_document(std::vector<int32_t>{1, 2, 3});
+  old.finish();
+  REQUIRE_THAT(call({"inspect", one, (directory / "old.h5").string()}).out,
+               Contains("old.h5 has no manifest: an older version or another program made it") &&
+                   Contains("validation: 7 tokens in 1 documents, then none"));
+}
+
 TEST_CASE("a build says which id ends documents, or that none does") {
   const TemporaryDirectory directory;
   const std::string text = (directory / "t.txt").string();

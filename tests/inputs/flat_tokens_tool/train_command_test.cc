@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares byte-level BPE tokenizers with those that `tokenizers` trained on the same texts
 // (tests/golden/train_tokenizers.py).
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
+#include "inputs/shuffle.h"
 #include "inputs/tokenizers/byte_bpe_trainer.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -73,6 +82,76 @@ TEST_CASE("a trained tokenizer is lossless and knows the end of documents") {
   REQUIRE(tokenizer->end_id() == 0);
   for (const std::string& text : trained_texts())
     REQUIRE(tokenizer->decode(tokenizer->encode(text)) == text);
+}
+
+TEST_CASE("beside tokenizer.json there is what AutoTokenizer reads of special tokens") {
+  const TemporaryDirectory directory;
+  const std::string text = (kFolder / "texts.jsonl").string();
+  const auto settings = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"--output=" + (directory / "tokenizer.json").string(), text,
+                                      "--vocab_size=300"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    REQUIRE(train(words).code == 0);
+    return read_file(directory / "tokenizer_config.json");
+  };
+  REQUIRE_THAT(settings({}), Contains(R"("tokenizer_class": "PreTrainedTokenizerFast")") &&
+                                 Contains(R"("bos_token": "<|endoftext|>")") &&
+                                 Contains(R"("eos_token": "<|endoftext|>")"));
+  REQUIRE_THAT(settings({"--special_tokens=<s>", "--special_tokens=</s>"}),
+               Contains(R"("bos_token": "<s>", "eos_token": "</s>")"));
+  const auto tokenizer = make_tokenizer(directory.path().string());
+  REQUIRE(tokenizer->start_id() == 0);
+  REQUIRE(tokenizer->end_id() == 1);
+  const TemporaryDirectory other;
+  REQUIRE(train({"--output=" + (other / "t.json").string(), text}).code == 0);
+  REQUIRE(!std::filesystem::exists(other / "tokenizer_config.json"));
+}
+
+TEST_CASE("AutoTokenizer reads a trained tokenizer with its special tokens", "[full]") {
+  const std::string python = python_with("transformers");
+  if (python.empty()) {
+    WARN("skipped: no Python with transformers ($TESSERA_PYTHON names one)");
+    return;
+  }
+  const TemporaryDirectory directory;
+  REQUIRE(train({"--output=" + (directory / "tokenizer.json").string(), "--special_tokens=<s>",
+                 "--special_tokens=</s>", (kFolder / "texts.jsonl").string()})
+              .code == 0);
+  write_bytes(directory / "read.py",
+              "import sys\nfrom transformers import AutoTokenizer\n"
+              "t = AutoTokenizer.from_pretrained(sys.argv[1])\n"
+              "assert (t.bos_token_id, t.eos_token_id) == (0, 1), t\n"
+              "assert t.decode(t.encode('a text')) == 'a text'\n");
+  REQUIRE(std::system(fmt::format("HF_HUB_OFFLINE=1 {} {} {} 2>/dev/null", python,
+                                  (directory / "read.py").string(), directory.path().string())
+                          .c_str()) == 0);
+}
+
+TEST_CASE("SIGINT during the training of a tokenizer leaves no file") {
+  for (const char* name : {"tokenizer.json", "t.model"}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    std::string text;
+    for (uint64_t i = 0; text.size() < (size_t{8} << 20); ++i)
+      text += fmt::format("{:x}{}", mix_bits(i, 1), i % 9 == 0 ? '\n' : ' ');
+    write_bytes(directory / "t.txt", text);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::signal(SIGINT, SIG_DFL);  // Catch2 has its own handler.
+      ::_exit(train({"--output=" + (directory / name).string(), "--vocab_size=20000",
+                     (directory / "t.txt").string()})
+                  .code);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    REQUIRE(::kill(child, SIGINT) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    REQUIRE(WTERMSIG(status) == SIGINT);
+    std::filesystem::remove(directory / "t.txt");
+    REQUIRE(std::filesystem::is_empty(directory.path()));
+  }
 }
 
 ByteBpe trained_on(const WordCounts& counts, int64_t merges, int64_t min_frequency = 0) {

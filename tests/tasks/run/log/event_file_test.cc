@@ -45,8 +45,8 @@ TEST_CASE("events are encoded as the protocol buffers that TensorBoard expects")
   EventFile file(directory / "summaries/train", 301);
   file.scalar(300, "loss", 1.5);
   file.text(1, "t", "*x*");
-  file.histogram(1, "h", {2.0, NAN, 2.0});
-  file.histogram(1, "nothing", {NAN});
+  file.histogram(1, "h", equal_bins({2.0, NAN, 2.0}));
+  file.histogram(1, "nothing", equal_bins({NAN}));
   file.flush();
   const std::vector<std::string> events = records(file.path());
   REQUIRE(events.size() == 5);
@@ -79,7 +79,7 @@ TEST_CASE("TensorBoard reads the event files") {
     EventFile file(directory / "train", 0);
     for (int64_t step = 1; step <= 300; ++step)
       file.scalar(step, "loss", 1.0 / static_cast<double>(step));
-    file.histogram(7, "load", {0.0, 0.25, 0.25, 1.0, 3.0});
+    file.histogram(7, "load", equal_bins({0.0, 0.25, 0.25, 1.0, 3.0}));
     file.text(0, "parameters", "| a | b |\n|---|---|\n| 1 | é |");
   }
   {

@@ -12,9 +12,12 @@
 
 #include "tasks/run/log/run_log.h"
 #include "tasks/run/trackers/exec_tracker.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tests/support/catch.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_run.h"
+#include "tests/tasks/run/report/page_of_run.h"
 
 namespace tessera {
 namespace {
@@ -170,6 +173,121 @@ TEST_CASE("the notification command gets an object at start and end") {
                Catch::StartsWith(R"({"event": "start", "step": 0, "name": "x.Y/run", "id": ")") &&
                    Contains(R"({"event": "done", "step": 3, "name": "x.Y/run")"));
   REQUIRE(std::count(told.begin(), told.end(), '\n') == 2);
+}
+
+TEST_CASE("the notification command learns of failure and preemption") {
+  for (const char* end : {"failed", "preempt"}) {
+    CAPTURE(end);
+    const TemporaryDirectory directory;
+    ExperimentConfig config = tiny_config(400);
+    TrainHParams& p = task_of(config).train;
+    p.notify = "cat >> " + (directory / "told").string();
+    p.tracker_wait_seconds = 60;
+    if (end == std::string("failed")) {
+      task_of(config).learner.optimizer_tpl = AdamW::HParams{
+          .schedule_tpl = PiecewiseConstant::HParams{.boundaries = {2}, .values = {1.0, 1e35}}};
+      task_of(config).learner.max_skipped_in_a_row = 3;
+      REQUIRE(error_of([&] { run_tiny(config, directory / "run"); }) != "");
+    } else {
+      std::jthread terminator([&] {
+        // Before the handler exists the signal would end this program.
+        while (losses_of(directory / "run").size() < 3)
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::raise(SIGTERM);
+      });
+      REQUIRE(run_tiny(config, directory / "run") == 0);
+    }
+    const std::string told = read_bytes(directory / "told");
+    REQUIRE_THAT(told, Catch::StartsWith(R"({"event": "start", "step": 0, )") &&
+                           Contains(fmt::format("\n{{\"event\": \"{}\", \"step\": ", end)));
+    REQUIRE((told.find(R"("reason": ")") != std::string::npos) == (end == std::string("failed")));
+    REQUIRE(std::count(told.begin(), told.end(), '\n') == 2);
+  }
+}
+
+TEST_CASE("trackers get the report with the last step") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(7);
+  TrainHParams& p = task_of(config).train;
+  const std::string report = (directory / "run/report.html").string();
+  p.trackers["mine"] = ExecTracker::HParams{
+      .command = fmt::format("while read -r line; do case \"$line\" in *report.html*) cp {0} "
+                             "{0}.kept;; esac; done",
+                             report)};
+  p.tracker_wait_seconds = 60;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const Json run = data_of(read_bytes(report + ".kept")).at("runs").as_array()[0];
+  REQUIRE(run.at("series").at("loss").at("m").as_array().size() == 7);
+}
+
+TEST_CASE("the trackers of a run that has begun may change") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config(2);
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  TrainHParams& p = task_of(config).train;
+  p.num_train_steps = 4;
+  p.trackers["mine"] = ExecTracker::HParams{.command = "cat > " + (directory / "out").string()};
+  p.notify = "true";
+  p.tags = {"late"};
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  REQUIRE_THAT(read_bytes(directory / "out"), Contains(R"("tags": ["late"])"));
+  REQUIRE_THAT(read_bytes(directory / "run/hparams.toml"), Contains("\"late\""));
+  p.trackers.clear();
+  p.seed = 7;
+  REQUIRE_THAT(error_of([&] { run_tiny(config, directory / "run"); }),
+               Contains("different configuration: task.train.seed: 1234 -> 7. Restore"));
+}
+
+TEST_CASE("wandb continues the run with its id, and gets new steps and the report") {
+  const std::string python = python_with("tomllib");
+  if (python.empty()) {
+    WARN("skipped: no Python 3.11 with tomllib");
+    return;
+  }
+  const TemporaryDirectory directory;
+  // Writes what it is called with as lines of JSON.
+  write_bytes(directory / "wandb.py", R"(
+import json, os
+def note(what, **more):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(json.dumps({"call": what, **more}) + "\n")
+class Histogram:
+    def __init__(self, np_histogram): pass
+class Html:
+    def __init__(self, data, inject=True): pass
+class Run:
+    summary = {}
+    def log(self, values): note("log", step=values["trainer_step"], names=sorted(values))
+    def define_metric(self, name, step_metric=None): pass
+    def save(self, path, base_path, policy): note("save", name=os.path.relpath(path, base_path))
+    def finish(self, exit_code): note("finish", code=exit_code, end=self.summary["end"])
+def init(**options):
+    note("init", id=options["id"], resume=options["resume"])
+    return Run()
+)");
+  write_bytes(directory / "python",
+              fmt::format("#!/bin/sh\nexport PYTHONPATH={0} NOTES={0}/notes\nexec {1} \"$@\"\n",
+                          directory.path().string(), python));
+  std::filesystem::permissions(directory / "python", std::filesystem::perms::owner_all);
+  ExperimentConfig config = tiny_config(2);
+  TrainHParams& p = task_of(config).train;
+  p.trackers["w"] = WandbTracker::HParams{.python = (directory / "python").string()};
+  p.tracker_wait_seconds = 60;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const std::string first = read_bytes(directory / "notes");
+  p.num_train_steps = 4;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const std::string second = read_bytes(directory / "notes").substr(first.size());
+  const std::string init =
+      fmt::format("{{\"call\": \"init\", \"id\": \"{}\", \"resume\": \"allow\"}}\n",
+                  read_bytes(directory / "run/trackers/id"));
+  for (const std::string& notes : {first, second})
+    REQUIRE_THAT(notes, Catch::StartsWith(init) && Contains(R"("save", "name": "report.html")") &&
+                            Catch::EndsWith("{\"call\": \"finish\", \"code\": 0, \"end\": "
+                                            "\"done\"}\n"));
+  REQUIRE_THAT(first, Contains(R"("step": 1,)") && Contains(R"("step": 2,)"));
+  REQUIRE_THAT(
+      second, !Contains(R"("step": 1,)") && Contains(R"("step": 3,)") && Contains(R"("step": 4,)"));
 }
 
 TEST_CASE("a resumed run keeps its id") {
