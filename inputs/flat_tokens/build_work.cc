@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
@@ -66,13 +67,28 @@ std::string fault_of(const TokenBuild& build, const TextDocument& document, cons
       error.what());
 }
 
+// Reads ids of ReadOptions::as_ids. TextLimitError for one that the vocabulary does not have.
+void read_ids(const std::string& text, int64_t vocab_size, std::vector<int32_t>* ids) {
+  for (size_t at = 0; at < text.size(); at += sizeof(int64_t)) {
+    int64_t id = 0;
+    std::memcpy(&id, text.data() + at, sizeof(id));
+    if (id < 0 || id >= vocab_size)
+      throw TextLimitError(fmt::format("id {} at place {}: the vocabulary has 0 to {}", id,
+                                       at / sizeof(id), vocab_size - 1));
+    ids->push_back(static_cast<int32_t>(id));
+  }
+}
+
 // Appends the ids of the batch's texts to its tokens, and frees the texts.
 void tokenise(const TokenBuild& build, DocumentBatch* batch) {
   std::vector<int32_t> ids;
   for (TextDocument& document : batch->texts) {
     ids.clear();
     try {
-      build.tokenizer->encode(document.text, &ids);
+      if (build.read.as_ids)
+        read_ids(document.text, build.identity.vocab_size, &ids);
+      else
+        build.tokenizer->encode(document.text, &ids);
     } catch (const TextLimitError& error) {
       skip_or_fail(build.read.corrupt_records, fault_of(build, document, error), kTooSlow,
                    &batch->untokenised);
@@ -80,7 +96,8 @@ void tokenise(const TokenBuild& build, DocumentBatch* batch) {
     } catch (const Error& error) {
       throw Error(fault_of(build, document, error));
     }
-    if (build.document_end) ids.push_back(*build.document_end);
+    const bool has_end = build.read.as_ids && !ids.empty() && ids.back() == build.document_end;
+    if (build.document_end && !has_end) ids.push_back(*build.document_end);
     batch->tokens[document.split].add(ids);
     document.text = {};
   }

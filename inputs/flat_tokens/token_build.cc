@@ -34,7 +34,7 @@ BuildSettings settings_of_build(const TokenBuild& build) {
           fmt::format("end of texts: {}", id_text(build.document_end)),
           fmt::format("end of tokens: {}", id_text(build.end_of_tokens)),
           fmt::format("token_dtype: {}", enum_name(build.token_dtype)),
-          fmt::format("text_field: {:?}", read.text_field),
+          fmt::format("text_field: {:?}{}", read.text_field, read.as_ids ? " of ids" : ""),
           fmt::format("separator: {:?}", read.separator),
           fmt::format("broken: {}", enum_name(read.corrupt_records)),
           fmt::format("utf8: {}", read.require_utf8),

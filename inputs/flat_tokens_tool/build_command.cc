@@ -53,6 +53,7 @@ struct Build {
   std::optional<std::filesystem::path> tokenizer;
   std::string format{kAutoFormat};
   std::string text_field = ReadOptions{}.text_field;
+  std::optional<std::string> tokens_field;
   std::string separator;
   DocumentEnd end_of_document = DocumentEnd::kAuto;
   std::optional<double> validation_fraction;
@@ -74,6 +75,8 @@ struct Build {
                "of all PATHs: auto (by content and name), text, jsonl, parquet, arrow, "
                "tfrecord or bin"),
          About(text_field, "of records; a.b is the member b of a", {.unit = "NAME"}),
+         About(tokens_field, "of records of TFRecord or JSON: a list of ids, instead of a text",
+               {.unit = "NAME"}),
          About(separator, "separates documents in a text; without it, one document per file"),
          About(end_of_document, "auto: append the tokenizer's end token to documents"),
          About(validation_fraction,
@@ -86,9 +89,11 @@ struct Build {
          About(broken, "corrupt records: fail, or skip and count"),
          About(encoding, "of text; any: accept any bytes"),
          About(max_document_bytes, "longer ones are corrupt", {.min = 1, .max = int64_t{1} << 40}),
-         About(end_id, "of .bin: the id that ends documents (default: the tokenizer's)",
+         About(end_id,
+               "of .bin and --tokens_field: the id that ends documents (default: the tokenizer's)",
                {.min = 0}),
-         About(vocab_size, "of .bin without --tokenizer", {.min = 1, .max = int64_t{1} << 31}),
+         About(vocab_size, "of .bin and --tokens_field without --tokenizer",
+               {.min = 1, .max = int64_t{1} << 31}),
          About(token_dtype, "of .bin without a header; auto: u16 up to 65536 ids"),
          About(overwrite, "replace an output made by another tokenizer"),
          About(threads, "default: all processors; does not change the output",
@@ -129,7 +134,8 @@ struct Build {
     build.output = output;
     build.tokenizer = made;
     build.identity = identity;
-    build.read.text_field = text_field;
+    build.read.text_field = tokens_field.value_or(text_field);
+    build.read.as_ids = tokens_field.has_value();
     build.read.separator = separator;
     build.read.corrupt_records = broken;
     build.read.require_utf8 = encoding == Encoding::kUtf8;
@@ -149,6 +155,7 @@ struct Build {
       throw UsageError(fmt::format("--end_id={}: expected a whole number from 0 to {}", *end_id,
                                    identity.vocab_size - 1));
     build.end_of_tokens = static_cast<int32_t>(*end_id);
+    if (tokens_field) build.document_end = build.end_of_tokens;
     return build;
   }
 
@@ -168,7 +175,7 @@ struct Build {
     for (const BuildInput& input : inputs.inputs) files.push_back(input.path);
     check_not_an_input(build.output, files);
     for (const BuildInput& input : inputs.inputs) {
-      const bool is_tokens = input.format == nullptr;
+      const bool is_tokens = input.format == nullptr || tokens_field;
       if (is_tokens && !vocab_size && !tokenizer)
         throw UsageError(fmt::format(
             "{} holds tokens: give their tokenizer with --tokenizer=FILE, or --vocab_size=N",

@@ -125,6 +125,9 @@ std::unique_ptr<DocumentReader> read_documents(std::unique_ptr<ByteSource> sourc
   const std::string head = head_of(*source);
   const DocumentFormat& by_file = format_of_file(path, head);
   const DocumentFormat& chosen = format == kAutoFormat ? by_file : named_format(format);
+  if (options.as_ids && !chosen.has_ids)
+    fail("{}: is {}, which has no lists of ids that are read, expected TFRecord or lines of JSON",
+         path.string(), chosen.title);
   if (chosen.is_text && !by_file.is_text)
     fail("{}: is {}, got format={}", path.string(), by_file.title, chosen.name);
   const auto foreign = foreign_format(head);

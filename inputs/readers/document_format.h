@@ -23,6 +23,7 @@ struct DocumentFormat {
   std::vector<std::string_view> extensions;
   std::string_view record;  // What messages call a document: "line", "row".
   bool is_text = false;     // Files are text; they have no NUL bytes.
+  bool has_ids = false;     // It reads ReadOptions::as_ids.
   bool has_records = true;  // Else a file is one document, or several with a separator.
   std::vector<std::string_view> magics = {};  // Any of them begins a file; none: unknown.
   // `source` is not compressed.

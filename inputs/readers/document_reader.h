@@ -25,6 +25,7 @@ enum class CorruptRecords {
 
 struct ReadOptions {
   std::string text_field = "text";  // The text of a record; "a.b" is the member b of a.
+  bool as_ids = false;  // The field is a list of token ids; the text is their int64 values.
   CorruptRecords corrupt_records = CorruptRecords::kFail;
   bool require_utf8 = true;  // Else any bytes are accepted.
   // For text files: separates documents; "": the file is one document.

@@ -35,6 +35,7 @@ class JsonLineDocuments final : public PieceDocuments {
     Record record =
         error == simdjson::SUCCESS ? field_of(root) : Record{std::nullopt, json_fault(line, error)};
     // An escaped half of a surrogate pair is not valid text.
+    if (options().as_ids) return record;
     if (record.text && line.find("\\u") != std::string_view::npos &&
         !simdjson::validate_utf8(record.text->data(), record.text->size()))
       record = {std::nullopt, encoding_fault(*record.text)};
@@ -74,11 +75,26 @@ class JsonLineDocuments final : public PieceDocuments {
                   root.is_array() ? "; jq -c '.[]' makes a line of each of its elements" : "")};
     const auto found = member_of(object, field);
     if (!found) return {std::nullopt, missing_field(object)};
+    if (options().as_ids) return ids_of(*found);
     std::string_view text;
     if (found->get(text) != simdjson::SUCCESS)
       return {std::nullopt,
               fmt::format("the field '{}' is {}, expected a string", field, kind_of(*found))};
     return {std::string(text), ""};
+  }
+
+  Record ids_of(const simdjson::dom::element& found) const {
+    std::string ids;
+    bool is_list = found.is_array();
+    if (is_list)
+      for (const simdjson::dom::element item : found.get_array()) {
+        int64_t id = 0;
+        is_list = is_list && item.get(id) == simdjson::SUCCESS;
+        append_id(id, &ids);
+      }
+    if (is_list) return {std::move(ids), ""};
+    return {std::nullopt, fmt::format("the field '{}' is {}, expected a list of integers",
+                                      options().text_field, kind_of(found))};
   }
 
   // Returns the member `field`, or the member b of the member a for "a.b". The last of a name
@@ -130,6 +146,7 @@ const DocumentFormat kJsonLines = {
     .extensions = {".jsonl", ".ndjson", ".json"},
     .record = "line",
     .is_text = true,
+    .has_ids = true,
     .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
       return std::unique_ptr<DocumentReader>(
           std::make_unique<JsonLineDocuments>(std::move(source), options));

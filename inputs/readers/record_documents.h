@@ -55,6 +55,11 @@ class RecordDocuments : public DocumentReader {
   CorruptRecordCount corrupt_;
 };
 
+// Appends an id to a text of ReadOptions::as_ids.
+inline void append_id(int64_t id, std::string* text) {
+  text->append(reinterpret_cast<const char*>(&id), sizeof(id));
+}
+
 // Returns "not UTF-8: byte 0xff at byte 17 of the document; convert it".
 std::string encoding_fault(std::string_view text);
 

@@ -23,17 +23,18 @@ class ProtoFields {
 
   struct ProtoField {
     uint64_t number = 0;
-    std::string_view bytes;  // A string or a message; numbers have none.
+    std::string_view bytes;         // A string or a message; numbers have none.
+    std::optional<uint64_t> value;  // Of a varint.
   };
 
   // False at the end, or at a byte that no field begins with: is_broken().
   bool next(ProtoField* field) {
     if (rest_.empty() || is_broken_) return false;
     const uint64_t key = varint();
-    *field = {key >> 3, {}};
+    *field = {key >> 3, {}, {}};
     switch (key & 7) {
       case 0:
-        varint();
+        field->value = varint();
         break;
       case 1:
         take(8);
@@ -47,6 +48,12 @@ class ProtoFields {
       default:
         is_broken_ = true;
     }
+    return !is_broken_;
+  }
+  // A number of a packed list; false at the end.
+  bool next_packed(uint64_t* value) {
+    if (rest_.empty() || is_broken_) return false;
+    *value = varint();
     return !is_broken_;
   }
   bool is_broken() const { return is_broken_; }
@@ -76,8 +83,9 @@ class ProtoFields {
 };
 
 // Numbers of fields: of Example, of Features (an entry of the map), of an entry, of Feature, and of
-// BytesList.
-constexpr uint64_t kFeatures = 1, kFeature = 1, kKey = 1, kValue = 2, kBytesList = 1, kItem = 1;
+// BytesList and Int64List.
+constexpr uint64_t kFeatures = 1, kFeature = 1, kKey = 1, kValue = 2, kBytesList = 1,
+                   kInt64List = 3, kItem = 1;
 
 // Returns the last field of this number; empty without one.
 std::string_view field_bytes(std::string_view message, uint64_t number, bool* is_broken) {
@@ -186,7 +194,31 @@ class TfRecordDocuments final : public RecordDocuments {
     if (!feature)
       return {std::nullopt,
               missing_field_fault("feature", "example", options().text_field, names, "")};
-    return text_of(*feature);
+    return options().as_ids ? ids_of(*feature) : text_of(*feature);
+  }
+
+  Record ids_of(std::string_view feature) const {
+    bool is_broken = false, is_list = false;
+    std::string ids;
+    ProtoFields lists(feature);
+    for (ProtoFields::ProtoField list; lists.next(&list);) {
+      if (list.number != kInt64List) continue;
+      is_list = true;
+      ProtoFields items(list.bytes);
+      for (ProtoFields::ProtoField item; items.next(&item);) {
+        if (item.number != kItem) continue;
+        if (item.value) append_id(static_cast<int64_t>(*item.value), &ids);
+        ProtoFields packed(item.bytes);
+        for (uint64_t id; packed.next_packed(&id);) append_id(static_cast<int64_t>(id), &ids);
+        is_broken |= packed.is_broken();
+      }
+      is_broken |= items.is_broken();
+    }
+    if (is_broken || lists.is_broken()) return {std::nullopt, "not a tf.Example"};
+    if (!is_list)
+      return {std::nullopt,
+              fmt::format("the feature '{}' is no list of int64", options().text_field)};
+    return {std::move(ids), ""};
   }
 
   Record text_of(std::string_view feature) const {
@@ -213,6 +245,7 @@ const DocumentFormat kTfRecord = {
     .title = "TFRecord",
     .extensions = {".tfrecord*", ".tfrec"},
     .record = "record",
+    .has_ids = true,
     .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
       return std::unique_ptr<DocumentReader>(
           std::make_unique<TfRecordDocuments>(std::move(source), options));

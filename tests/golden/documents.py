@@ -78,6 +78,18 @@ def write_records():
                 writer.write(example(i, text))
 
 
+def write_token_records():
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(ROOT / "ids.tfrecord")) as writer:
+        for i, text in enumerate(TEXTS):  # The ids of the tokenizer "bytes".
+            ids = tf.train.Int64List(value=[byte + 1 for byte in text.encode()])
+            feature = {"targets": tf.train.Feature(int64_list=ids),
+                       "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"t"]))}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature))
+                         .SerializeToString())
+
+
 def write_megatron():
     import numpy
     import torch
@@ -93,7 +105,7 @@ def write_megatron():
 
 if __name__ == "__main__":
     ROOT.mkdir(exist_ok=True)
-    for write in [write_compressed, write_columns, write_dataset, write_records,
+    for write in [write_compressed, write_columns, write_dataset, write_records, write_token_records,
                   write_megatron]:
         try:
             write()

@@ -8,10 +8,13 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/masked_crc32c.h"
 #include "core/io/hdf5.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/token_row.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tests/support/catch.h"
+#include "tests/support/source_tree.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tessera {
@@ -88,6 +91,69 @@ TEST_CASE("two files are compared by what they were built from") {
   REQUIRE_THAT(call({"inspect", one, (directory / "old.h5").string()}).out,
                Contains("old.h5 has no manifest: an older version or another program made it") &&
                    Contains("validation: 7 tokens in 1 documents, then none"));
+}
+
+// A record of a tf.Example with the feature "ids"; `list` is its Int64List.
+void write_example(const std::filesystem::path& path, const std::string& list) {
+  const auto field = [](int number, const std::string& bytes) {
+    return std::string(1, static_cast<char>(8 * number + 2)) +
+           std::string(1, static_cast<char>(bytes.size())) + bytes;
+  };
+  const std::string entry = field(1, "ids") + field(2, field(3, list));
+  const std::string example = field(1, field(1, entry));
+  const uint64_t size = example.size();
+  const std::string length(reinterpret_cast<const char*>(&size), sizeof(size));
+  const auto checksum = [](const std::string& data) {
+    const uint32_t sum = masked_crc32c(data);
+    return std::string(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  };
+  write_bytes(path, length + checksum(length) + example + checksum(example));
+}
+
+TEST_CASE("lists of ids become a token file without a tokenizer's work") {
+  const TemporaryDirectory directory;
+  const auto built = [&](const std::string& field, const std::string& input) {
+    return call({"build", "--output=" + (directory / "ids.h5").string(), "--overwrite",
+                 "--validation_fraction=0", "--tokens_field=" + field, "--vocab_size=257", input});
+  };
+  // The golden file has the ids of the texts of another one, which are tokenised here.
+  const std::string golden = (source_root() / "tests/golden/documents").string();
+  REQUIRE(built("targets", golden + "/ids.tfrecord").errors == "");
+  REQUIRE(call({"build", "--output=" + (directory / "texts.h5").string(), "--tokenizer=bytes",
+                "--validation_fraction=0", golden + "/c4.tfrecord-00000-of-00001"})
+              .code == 0);
+  const auto tokens_of = [&](const char* name) {
+    const FlatTokensReader file(directory / name, "train");
+    std::vector<uint32_t> tokens(static_cast<size_t>(file.num_tokens()));
+    file.read(0, tokens);
+    return tokens;
+  };
+  const auto expected = tokens_of("texts.h5");
+  REQUIRE(expected.size() > 500);
+  REQUIRE(tokens_of("ids.h5") == expected);
+  // 5, 256 and 7 in a packed list, one by one, and in lines of JSON.
+  const std::string numbers = "\x05\x80\x02\x07";
+  write_example(directory / "packed.tfrecord", "\x0a\x04" + numbers);
+  write_example(directory / "single.tfrecord", "\x08\x05\x08\x80\x02\x08\x07");
+  write_bytes(directory / "lines.jsonl", "{\"ids\": [5, 256]}\n{\"ids\": []}\n{\"ids\": [7]}\n");
+  for (const char* name : {"packed.tfrecord", "single.tfrecord", "lines.jsonl"}) {
+    REQUIRE(built("ids", (directory / name).string()).errors == "");
+    std::vector<int32_t> ids;
+    for (const uint32_t token : tokens_of("ids.h5")) ids.push_back(token_id(token));
+    REQUIRE(ids == std::vector<int32_t>{5, 256, 7});
+  }
+  const auto refused = [&](const std::string& text, const std::string& error) {
+    write_bytes(directory / "bad.jsonl", text + "\n");
+    REQUIRE_THAT(built("ids", (directory / "bad.jsonl").string()).errors, Contains(error));
+  };
+  refused("{\"ids\": [5, 257]}", "bad.jsonl:1: id 257 at place 1: the vocabulary has 0 to 256");
+  refused("{\"ids\": [5, -1]}", "id -1 at place 1");
+  refused("{\"ids\": [5, 1.5]}", "the field 'ids' is a list, expected a list of integers");
+  refused("{\"ids\": \"5\"}", "the field 'ids' is a string, expected a list of integers");
+  REQUIRE_THAT(built("text", golden + "/ids.tfrecord").errors, Contains("is no list of int64"));
+  write_bytes(directory / "a.txt", "text");
+  REQUIRE_THAT(built("ids", (directory / "a.txt").string()).errors,
+               Contains("expected TFRecord or lines of JSON"));
 }
 
 TEST_CASE("a build says which id ends documents, or that none does") {
