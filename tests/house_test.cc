@@ -119,8 +119,8 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 49360},   {"layers", 6240},      {"tasks", 39680},       {"inputs", 15950},
-    {"plugins", 5410}, {"experiments", 4160}, {"plugins/cuda", 17930}};
+    {"core", 51800},   {"layers", 6240},      {"tasks", 40290},       {"inputs", 16420},
+    {"plugins", 5460}, {"experiments", 4160}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 63480;
 
 std::string size_folder(const std::string& file) {
