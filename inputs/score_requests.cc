@@ -15,7 +15,6 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 
 namespace tessera {
 

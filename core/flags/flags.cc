@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/storage/storage.h"
 #include "core/io/user_path.h"
 
 namespace tessera {

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "core/io/storage/storage.h"
 
 namespace tessera {
 
@@ -28,13 +27,6 @@ std::string user_path(std::string_view path, std::string_view what) {
   if (home == nullptr || *home == '\0')
     fail("{} {}: HOME is not set, so ~ has no meaning; give the whole path", what, path);
   return home + std::string(path.substr(1));
-}
-
-std::string path_or_url(std::string_view path, std::string_view what) {
-  if (!is_url(path)) return user_path(path, what);
-  const ErrorContext where{std::string(what)};
-  storage_of(path);  // Error for a scheme that is not known.
-  return std::string(path.substr(0, path.find_last_not_of('/') + 1));
 }
 
 }  // namespace tessera

@@ -13,8 +13,4 @@ namespace tessera {
 // path".
 std::string user_path(std::string_view path, std::string_view what);
 
-// For what may be in an object store (docs/storage.md): also accepts the URL of one, and returns it
-// without a slash at its end.
-std::string path_or_url(std::string_view path, std::string_view what);
-
 }  // namespace tessera

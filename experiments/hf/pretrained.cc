@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/span_corruption_input.h"

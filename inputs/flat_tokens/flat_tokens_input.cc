@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/shuffle.h"
 #include "inputs/tokenizers/make_tokenizer.h"

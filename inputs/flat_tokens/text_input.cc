@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/hparams/text.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 #include "inputs/flat_tokens/token_build.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/tokenizers/make_tokenizer.h"

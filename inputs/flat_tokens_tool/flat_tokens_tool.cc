@@ -9,7 +9,7 @@
 
 #include "core/base/printable.h"
 #include "core/base/process.h"
-#include "core/io/user_path.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 

@@ -16,7 +16,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 #include "inputs/readers/byte_source.h"
 #include "inputs/readers/foreign_format.h"
 

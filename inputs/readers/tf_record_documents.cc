@@ -24,7 +24,7 @@ class ProtoFields {
   struct ProtoField {
     uint64_t number = 0;
     std::string_view bytes;         // A string or a message; numbers have none.
-    std::optional<uint64_t> value;  // Of a varint.
+    std::optional<uint64_t> value;  // For a varint.
   };
 
   // False at the end, or at a byte that no field begins with: is_broken().

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 #include "inputs/tokenizers/bpe_tokenizer.h"
 #include "inputs/tokenizers/normalizer.h"
 #include "inputs/tokenizers/sentence_piece.h"

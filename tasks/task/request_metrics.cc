@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/io/user_path.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 

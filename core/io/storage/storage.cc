@@ -16,6 +16,7 @@
 #include "core/io/storage/credentials.h"
 #include "core/io/storage/signature.h"
 #include "core/io/storage/stores.h"
+#include "core/io/user_path.h"
 
 namespace tessera {
 namespace {
@@ -90,6 +91,13 @@ WriteResult BaseStorage::write(const std::string& url, std::string_view, const W
 }
 void BaseStorage::upload(const std::string& url, const fs::path&) { fail_to_write(url); }
 void BaseStorage::remove(const std::string& url) { fail_to_write(url); }
+
+std::string path_or_url(std::string_view path, std::string_view what) {
+  if (!is_url(path)) return user_path(path, what);
+  const ErrorContext where{std::string(what)};
+  storage_of(path);  // Error for a scheme that is not known.
+  return std::string(path.substr(0, path.find_last_not_of('/') + 1));
+}
 
 bool path_exists(const fs::path& path) {
   if (!is_url(path)) return fs::exists(path);

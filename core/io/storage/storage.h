@@ -57,6 +57,10 @@ class BaseStorage {
 // Returns the store of a URL. Error with the schemes that are known for any other.
 BaseStorage& storage_of(std::string_view url);
 
+// Returns a path as user_path() reads it, for what may be in an object store: a URL is returned
+// without a slash at its end. Error for one of an unknown scheme.
+std::string path_or_url(std::string_view path, std::string_view what);
+
 // Returns whether a file, or an object of this URL, exists.
 bool path_exists(const std::filesystem::path& path);
 

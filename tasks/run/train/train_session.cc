@@ -14,7 +14,7 @@
 #include "core/compile/spmd/layout_lint.h"
 #include "core/graph/type.h"
 #include "core/io/file.h"
-#include "core/io/user_path.h"
+#include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/checked_input.h"
 #include "layers/inspect.h"
