@@ -70,7 +70,7 @@ struct Build {
   int64_t compression = 0;
   FIELDS(About(output, "the file", {.unit = "FILE"}),
          About(tokenizer, "bytes (default; byte b is token b + 1), or a tokenizer's file",
-               {.unit = "FILE"}),
+               {.unit = "FILE|URL"}),
          About(format,
                "of all PATHs: auto (by content and name), text, jsonl, parquet, arrow, "
                "tfrecord or bin"),
@@ -84,7 +84,7 @@ struct Build {
                "several texts, else documents, chosen by hash; if that is far from the fraction, "
                "the last tokens of all",
                {.min = 0, .max = 0.999999}),
-         About(validation, "use these files as the validation split instead"),
+         About(validation, "use these files as the validation split instead", {.unit = "FILE|URL"}),
          About(max_tokens, "limit of each split", {.min = 1, .max = int64_t{1} << 60}),
          About(broken, "corrupt records: fail, or skip and count"),
          About(encoding, "of text; any: accept any bytes"),

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -343,7 +344,7 @@ TEST_CASE("an output is never one of the inputs, by whatever path or link") {
   REQUIRE(read_bytes(model) == before);
 }
 
-TEST_CASE("remote paths are refused, and ~ is the home directory") {
+TEST_CASE("an output in a store and unknown schemes are refused, and ~ is the home directory") {
   const TemporaryDirectory directory;
   const std::filesystem::path before = std::filesystem::current_path();
   const char* const home = std::getenv("HOME");
@@ -356,8 +357,9 @@ TEST_CASE("remote paths are refused, and ~ is the home directory") {
   std::vector<Result> refused;
   for (const char* remote :
        {"gs://b/x", "s3://b/x", "hf://datasets/x", "https://e.org/x", "file:///x"})
-    for (const char* flag : {"--output=", "--tokenizer=", "--validation=", ""})
-      refused.push_back(call({"build", "--output=t.h5", "~/in", std::string(flag) + remote}));
+    refused.push_back(call({"build", "~/in", std::string("--output=") + remote}));
+  for (const char* flag : {"--tokenizer=", "--validation=", ""})
+    refused.push_back(call({"build", "--output=t.h5", "~/in", std::string(flag) + "file:///x"}));
   const Result built = call({"build", "--output=~/out.h5", "~/in"});
   const bool is_clean = std::filesystem::is_empty(".");
   std::filesystem::current_path(before);
@@ -366,9 +368,11 @@ TEST_CASE("remote paths are refused, and ~ is the home directory") {
     CAPTURE(result.errors);
     REQUIRE(result.code == 2);
   }
-  REQUIRE_THAT(refused[1].errors,
-               Contains("--tokenizer gs://b/x: gs:// is not a path of this machine") &&
+  REQUIRE_THAT(refused[0].errors,
+               Contains("--output gs://b/x: gs:// is not a path of this machine") &&
                    Contains("hf download"));
+  for (const Result& result : std::span(refused).subspan(5))
+    REQUIRE_THAT(result.errors, Contains("no store has the scheme file://"));
   REQUIRE(is_clean);
   REQUIRE(built.code == 0);
   REQUIRE_THAT(built.errors, Contains("left out: binary: 1 (") && Contains("in/photo)"));
