@@ -33,13 +33,13 @@ def free_ports(count):
 
 
 def wait_for(what):
-    for _ in range(240):
+    for _ in range(1200):
         try:
             if what():
                 return
         except OSError:
             pass
-        time.sleep(0.25)
+        time.sleep(0.05)
     sys.exit("it does not happen")
 
 
@@ -68,7 +68,7 @@ def main():
         server, objects = start_server(folder)
 
         def command(run, *more):
-            sets = ["num_train_steps=12", "task.train.save_interval_steps=2"]
+            sets = ["num_train_steps=60", "task.train.save_interval_steps=2", "task.train.save_max_to_keep=100"]
             return [sys.argv[1], "--exp=gpt2.Small", "--smoke", f"--job_log_dir={run}", "--threads=1",
                     *(word for each in sets for word in ("--set", each)), *more]
 
