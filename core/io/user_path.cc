@@ -4,19 +4,16 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
+#include "core/io/http.h"
 
 namespace tessera {
 
 std::string user_path(std::string_view path, std::string_view what) {
-  constexpr std::string_view kOfScheme =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
-  const size_t end = path.find_first_not_of(kOfScheme);
-  if (end > 0 && end != std::string_view::npos && path[0] != '.' &&
-      path.substr(end).starts_with("://"))
+  if (const std::string_view scheme = url_scheme(path); !scheme.empty())
     fail(
-        "{} {}: {}:// is not a path of this machine, and only those are read and written; copy the "
+        "{} {}: {}:// is not a path of this machine, and only those are accepted here; copy the "
         "data (gcloud storage cp, aws s3 cp, hf download, curl -O), or mount it and give its path",
-        what, path, path.substr(0, end));
+        what, path, scheme);
   if (!path.starts_with('~')) return std::string(path);
   if (path != "~" && !path.starts_with("~/"))
     fail(

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -17,6 +16,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/storage/signature.h"
 
@@ -59,13 +59,7 @@ std::shared_ptr<std::vector<std::byte>> new_block(int64_t bytes) {
 
 int64_t most_cache_bytes() {
   constexpr double kDefault = 20e9;
-  const char* text = std::getenv("TESSERA_CACHE_BYTES");
-  if (text == nullptr || *text == '\0') return static_cast<int64_t>(kDefault);
-  char* end = nullptr;
-  const double bytes = std::strtod(text, &end);
-  if (*end != '\0' || !(bytes >= 0) || bytes > 9e18)
-    fail("TESSERA_CACHE_BYTES={}: expected a number of bytes, such as 20e9; 0: no cache", text);
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(environment_number("TESSERA_CACHE_BYTES", kDefault, "bytes"));
 }
 
 std::string version_text(const ObjectInfo& object) {

@@ -106,7 +106,7 @@ class BucketStorage final : public BaseStorage {
     const HttpReply reply = send(url, {.method = "HEAD"});
     if (reply.status == 404) return std::nullopt;
     if (reply.status != 200) refuse(url, reply);
-    return ObjectInfo{url, std::stoll("0" + reply.header("content-length")), version(reply)};
+    return ObjectInfo{url, object_size(reply.header("content-length")), version(reply)};
   }
 
   std::vector<ObjectInfo> list(const std::string& prefix) override;
@@ -186,7 +186,7 @@ std::vector<ObjectInfo> BucketStorage::list(const std::string& prefix) {
     for (const std::string_view entry : xml_elements(reply.body, "Contents")) {
       const std::string key = xml_text(entry, "Key");
       objects.push_back({root + (is_escaped ? url_unescaped(key) : key),
-                         std::stoll("0" + xml_text(entry, "Size")),
+                         object_size(xml_text(entry, "Size")),
                          unquoted(xml_text(entry, dialect_.version_tag))});
     }
     next = xml_text(reply.body, "NextContinuationToken");

@@ -63,7 +63,7 @@ class CommandStorage final : public BaseStorage {
       if (second == std::string::npos)
         fail("{} list {}: expected lines of a size, a version and a URL with tabs between, got {}",
              fmt::join(command_, " "), prefix, line);
-      ObjectInfo object{line.substr(second + 1), std::stoll("0" + line.substr(0, first)),
+      ObjectInfo object{line.substr(second + 1), object_size(line.substr(0, first)),
                         line.substr(first + 1, second - first - 1)};
       if (object.url.starts_with(prefix)) objects.push_back(std::move(object));
     }

@@ -2,7 +2,6 @@
 #include "core/io/storage/credentials.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 
 namespace tessera {
@@ -70,11 +70,6 @@ std::string without_slash(std::string url) {
 }
 
 }  // namespace
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 BucketService s3_service() {
   const std::string given = first_of({"AWS_PROFILE"}), profile = given.empty() ? "default" : given;

@@ -28,7 +28,4 @@ BucketService google_service();
 // The token for hf://: HF_TOKEN, or the file that `hf auth login` writes; "" if there is none.
 std::string hugging_face_token();
 
-// Returns an environment variable; "" if it is not set.
-std::string environment(const char* name);
-
 }  // namespace tessera

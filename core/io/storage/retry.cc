@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "core/io/environment.h"
 #include "core/io/file.h"
 
 namespace tessera {
@@ -21,13 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 double patience_seconds() {
   constexpr double kDefault = 300.0;
-  const char* text = std::getenv("TESSERA_STORAGE_PATIENCE");
-  if (text == nullptr || *text == '\0') return kDefault;
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (*end != '\0' || !(seconds >= 0))
-    fail("TESSERA_STORAGE_PATIENCE={}: expected a number of seconds", text);
-  return seconds;
+  return environment_number("TESSERA_STORAGE_PATIENCE", kDefault, "seconds");
 }
 
 // The hosts that have answered this process.

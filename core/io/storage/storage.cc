@@ -12,8 +12,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
-#include "core/io/storage/credentials.h"
 #include "core/io/storage/signature.h"
 #include "core/io/storage/stores.h"
 #include "core/io/user_path.h"

@@ -2,7 +2,9 @@
 // The kinds of stores, for storage_of().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,6 +27,11 @@ std::unique_ptr<BaseStorage> command_storage(std::string command);
 // the last reply; if its status is 2xx, all bytes are there.
 HttpReply read_range(const std::function<HttpRequest(const HttpHeaders& range)>& make,
                      const std::string& what, int64_t offset, std::span<std::byte> bytes);
+
+// Returns a size as stores write it; 0 for any other text, the largest int64_t for a larger number.
+inline int64_t object_size(const std::string& text) {
+  return std::max<int64_t>(0, std::strtoll(text.c_str(), nullptr, 10));
+}
 
 // The time that a transfer may stand still before it is begun again.
 inline constexpr double kStallSeconds = 30.0;

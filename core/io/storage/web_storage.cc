@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/storage/credentials.h"
@@ -54,7 +55,7 @@ class WebStorage : public BaseStorage {
     if (reply.status != 200) refuse_page(url, reply, advice());
     const std::string size = first_header(target, {"x-linked-size", "content-length"});
     if (size.empty()) fail("{}: the server does not tell the size of the file", url);
-    return ObjectInfo{url, std::stoll("0" + size),
+    return ObjectInfo{url, object_size(size),
                       strong_etag(first_header(target, {"x-linked-etag", "etag"}))};
   }
 

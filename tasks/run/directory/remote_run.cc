@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/base/terminal.h"
+#include "core/io/environment.h"
 #include "core/io/http.h"
 #include "core/io/json.h"
 #include "core/io/storage/storage.h"
@@ -39,8 +39,8 @@ fs::file_time_type downloaded() {
 
 // Between looks for changes, in either direction.
 std::chrono::seconds interval(RemoteRun::Access access) {
-  const char* const given = std::getenv("TESSERA_UPLOAD_SECONDS");
-  const int seconds = given == nullptr ? 0 : std::atoi(given);
+  const auto seconds =
+      static_cast<int64_t>(environment_number("TESSERA_UPLOAD_SECONDS", 0, "seconds"));
   if (seconds > 0) return std::min(kRenewal, std::chrono::seconds(seconds));
   return access == RemoteRun::Access::kWrite ? kRenewal : std::chrono::seconds(5);
 }

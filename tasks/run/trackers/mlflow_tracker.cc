@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -11,15 +10,11 @@
 
 #include <fmt/format.h>
 
+#include "core/io/environment.h"
 #include "core/io/file.h"
 
 namespace tessera {
 namespace {
-
-std::string of_environment(const char* variable) {
-  const char* const value = std::getenv(variable);
-  return value == nullptr ? "" : value;
-}
 
 int64_t now_milliseconds() { return int64_t{1000} * std::time(nullptr); }
 
@@ -67,7 +62,7 @@ std::string tag_text(const std::string& tag) {
 }  // namespace
 
 MlflowTracker::MlflowTracker(const HParams& p) : p_(p), url_(p.uri) {
-  if (url_.empty()) url_ = of_environment("MLFLOW_TRACKING_URI");
+  if (url_.empty()) url_ = environment("MLFLOW_TRACKING_URI");
   if (!url_.starts_with("http://") && !url_.starts_with("https://"))
     fail(
         "mlflow: uri is '{}', expected http://HOST:PORT or https://…; set it, or the environment "
@@ -89,12 +84,11 @@ HttpReply MlflowTracker::request(std::string_view method, const std::string& pat
                       .body = body,
                       .timeout_seconds = p_.timeout_seconds,
                       .is_cancelled = [this] { return is_abandoned(); }};
-  const std::string token = of_environment("MLFLOW_TRACKING_TOKEN"),
-                    user = of_environment("MLFLOW_TRACKING_USERNAME");
+  const std::string token = environment("MLFLOW_TRACKING_TOKEN"),
+                    user = environment("MLFLOW_TRACKING_USERNAME");
   if (!user.empty())
     request.headers.emplace_back(
-        "Authorization",
-        "Basic " + base64(user + ":" + of_environment("MLFLOW_TRACKING_PASSWORD")));
+        "Authorization", "Basic " + base64(user + ":" + environment("MLFLOW_TRACKING_PASSWORD")));
   else if (!token.empty())
     request.headers.emplace_back("Authorization", "Bearer " + token);
   return http_request(request);
