@@ -165,8 +165,7 @@ struct Inspect {
   static constexpr std::string_view kName = "inspect", kUsage = "inspect FILE [OTHER]";
   static constexpr std::string_view kAbout =
       "Checks every token of a flat-tokens file and describes its contents. With OTHER it prints "
-      "in "
-      "what the two files, and what they were built from, differ.";
+      "in what the two files, and what they were built from, differ.";
 
   std::string split;
   int64_t examples = 2;

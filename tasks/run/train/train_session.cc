@@ -67,8 +67,7 @@ void check_taken_tokens(const Session& session, const std::filesystem::path& run
         std::ranges::find(loaded.initial, parameter.path) == loaded.initial.end())
       fail(
           "input: {} of the weights that task.train.init_from takes; build its tokens with that, "
-          "or "
-          "leave out {} (ignore_rules)",
+          "or leave out {} (ignore_rules)",
           difference, parameter.path);
 }
 
