@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Histograms: of values on the host, and of weights and gradients in a training step. The bins of
-// the latter are fixed, powers of two of either sign, so their counts are the same on every mesh.
+// the latter are fixed, powers of two of either sign, so the counts of equal values are the same on
+// every mesh; above 2^24 elements only up to rounding in f32.
 #pragma once
 
 #include <span>
