@@ -90,7 +90,8 @@ class Handler(BaseHTTPRequestHandler):
         self.query = dict(parse_qsl(url.query, keep_blank_values=True))
         hidden = ("authorization", "x-amz-security-token")
         headers = {name: value for name, value in self.headers.items() if name.lower() not in hidden}
-        self.entry = dict(method=self.command, path=self.path, headers=headers, port=self.server.server_port)
+        self.entry = dict(method=self.command, path=self.path, headers=headers, port=self.server.server_port,
+                          has_credentials="authorization" in self.headers)
         length = int(self.headers.get("Content-Length") or 0)
         self.fault = None
         try:

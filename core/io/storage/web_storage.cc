@@ -30,6 +30,12 @@ namespace {
   throw NoAccess(text);
 }
 
+constexpr size_t kMostRedirects = 8;
+
+bool is_redirect(const HttpReply& reply) {
+  return reply.status / 100 == 3 && !reply.header("location").empty();
+}
+
 // Returns the URL of a Location header, which may be relative.
 std::string redirected(const std::string& from, const std::string& location) {
   if (location.find("://") != std::string::npos) return location;
@@ -67,14 +73,17 @@ class WebStorage : public BaseStorage {
 
   void read(const ObjectInfo& object, int64_t offset, std::span<std::byte> bytes) override {
     if (bytes.empty()) return;
-    const std::string place =
-        follow(object.url, {.method = "HEAD", .url = address(object.url)}).url;
+    std::string place = address(object.url);
     const auto make = [&](const HttpHeaders& range) {
       HttpRequest request{.url = place, .headers = range};
       add_token(object.url, &request);
       return request;
     };
-    const HttpReply reply = read_range(make, object.url, offset, bytes);
+    HttpReply reply = read_range(make, object.url, offset, bytes);
+    for (size_t i = 0; is_redirect(reply) && i < kMostRedirects; ++i) {
+      place = redirected(place, reply.header("location"));
+      reply = read_range(make, object.url, offset, bytes);
+    }
     if (reply.status / 100 != 2) refuse_page(object.url, reply, advice());
     const std::string etag = strong_etag(reply.header("etag"));
     if (!object.etag.empty() && !etag.empty() && etag != object.etag &&
@@ -103,7 +112,6 @@ class WebStorage : public BaseStorage {
   };
 
   Target follow(const std::string& url, HttpRequest request) const {
-    constexpr size_t kMostRedirects = 8;
     for (Target target{request.url, {}, {}};;) {
       const auto make = [&] {
         HttpRequest next = request;
@@ -112,11 +120,10 @@ class WebStorage : public BaseStorage {
         return next;
       };
       target.reply = send_with_retries(make, url);
-      const std::string location = target.reply.header("location");
-      if (target.reply.status / 100 != 3 || location.empty()) return target;
+      if (!is_redirect(target.reply)) return target;
       if (target.earlier.size() == kMostRedirects)
         fail("{}: more than {} redirects", url, kMostRedirects);
-      target.url = redirected(target.url, location);
+      target.url = redirected(target.url, target.reply.header("location"));
       target.earlier.push_back(std::move(target.reply));
     }
   }
