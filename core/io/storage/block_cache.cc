@@ -105,7 +105,7 @@ void trim_blocks(const fs::path& directory, int64_t most) {
 
 // A block's file is its bytes and their checksum: it may be short after a crash of the machine.
 void store_block(const fs::path& path, const std::vector<std::byte>& bytes) try {
-  constexpr int kTrimEvery = 16;
+  constexpr int kTrimEvery = 4;
   static std::atomic<int> written = 0;
   const int64_t most = most_cache_bytes();
   if (most < BlockCache::kBlockBytes) return;

@@ -179,7 +179,24 @@ TEST_CASE("credentials and the address come from the files of Amazon's tools") {
   REQUIRE(read_file("s3://data/f") == "text");
 }
 
-TEST_CASE("blocks are kept on the disk for all processes, up to a size, and checked") {
+TEST_CASE("the blocks on the disk have at most the size that is set") {
+  const S3Server server;
+  constexpr int64_t kMost = 6 * BlockCache::kBlockBytes;
+  const ScopedVariable most("TESSERA_CACHE_BYTES", std::to_string(kMost).c_str());
+  server.put("data/large", pattern(size_t{80} << 20));
+  const auto object = *storage_of("s3://data").find("s3://data/large");
+  BlockCache cache;
+  for (int64_t i = 0; i < 10; ++i) {
+    cache.get(object, i);
+    int64_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(server.cache() / "blocks"))
+      bytes += static_cast<int64_t>(entry.file_size());
+    REQUIRE(bytes <= kMost);
+    REQUIRE(bytes > 0);
+  }
+}
+
+TEST_CASE("blocks are kept on the disk for all processes, and checked") {
   const S3Server server;
   const std::string bytes = pattern(size_t{9} << 20);
   server.put("data/kept", bytes);
