@@ -5,6 +5,7 @@
 // copied first.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/base/crc32c.h"
@@ -138,6 +139,7 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
   const ShardTable table = parse_shard_table(text, table_path.string());
   index->tables.push_back({std::ssize(text), crc32c(std::as_bytes(std::span(text)))});
   const std::string shard_name = checkpoint_shard_name(host);
+  std::optional<ByteFile> shard;  // Opened for the first single value.
   for (const CheckpointPiece& piece : table.pieces) {
     Assembled& array = (*arrays)[piece.array];
     array.type = stored_type(piece.dtype);
@@ -146,7 +148,8 @@ int64_t collect(const std::filesystem::path& directory, int64_t host, IndexTable
         {piece.block, shard_name, checkpoint_piece_name(piece.array, piece.shape, piece.block)});
     if (Region::whole(piece.shape).elements() > 1) continue;
     array.only.resize(static_cast<size_t>(piece.bytes()));
-    ByteFile::open(directory / shard_name).read_at(piece.file_offset, array.only);
+    if (!shard) shard.emplace(ByteFile::open(directory / shard_name));
+    shard->read_at(piece.file_offset, array.only);
   }
   return table.bytes;
 }
