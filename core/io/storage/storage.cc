@@ -144,11 +144,6 @@ void upload_folder(const fs::path& folder, const std::string& url) {
   });
 }
 
-void download_folder(const std::string& url, const fs::path& to) {
-  const std::string folder = as_folder(url);
-  download_objects(folder, storage_of(url).list(folder), to);
-}
-
 fs::path cache_directory() {
   if (std::string given = environment("TESSERA_CACHE_DIR"); !given.empty()) return given;
   const std::string cache = environment("XDG_CACHE_HOME"), home = environment("HOME");

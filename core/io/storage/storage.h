@@ -64,11 +64,10 @@ std::string path_or_url(std::string_view path, std::string_view what);
 // Returns whether a file, or an object of this URL, exists.
 bool path_exists(const std::filesystem::path& path);
 
-// Whole files. Folders are copied with several transfers at a time; `to` need not exist.
+// Whole files. A folder is copied with several transfers at a time.
 void write_object(const std::string& url, std::string_view bytes);
 void download_file(const ObjectInfo& object, const std::filesystem::path& to);
 void upload_folder(const std::filesystem::path& folder, const std::string& url);
-void download_folder(const std::string& url, const std::filesystem::path& to);
 
 // Returns a path of this machine: `path` itself, or for a URL a copy of that file or folder in the
 // cache, which is made anew if the store has another version. `wanted` chooses files of a folder by
