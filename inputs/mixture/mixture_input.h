@@ -78,7 +78,7 @@ class MixtureInput final : public IndexedInput {
   std::map<std::string, std::string> cursors_at(int64_t examples) const override;
   std::map<std::string, std::string> contents() const override;
   // With other weights than those that gave the rows read, every source continues where it was, and
-  // the mixture begins anew from here.
+  // the order restarts from here.
   void resume(const std::map<std::string, std::string>& cursors, int64_t examples) override;
 
  private:

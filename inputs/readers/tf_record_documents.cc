@@ -217,7 +217,7 @@ class TfRecordDocuments final : public RecordDocuments {
     if (is_broken || lists.is_broken()) return {std::nullopt, "not a tf.Example"};
     if (!is_list)
       return {std::nullopt,
-              fmt::format("the feature '{}' is no list of int64", options().text_field)};
+              fmt::format("the feature '{}' is not a list of int64", options().text_field)};
     return {std::move(ids), ""};
   }
 

@@ -67,8 +67,12 @@ def main():
                 subprocess.run([bench, "read", "s3://bench/object"], check=True,
                                env=dict(environment, TESSERA_CACHE_BYTES=most))
 
+            ranges = folder / "ranges"  # The requests of 8 MiB that Tessera sends.
+            ranges.write_text("".join(f'next\nurl="{endpoint}/bench/object"\nrange="{begin}-{begin + (8 << 20) - 1}"\n'
+                                      'output="/dev/null"\n' for begin in range(0, size >> 20 << 20, 8 << 20)))
             ways = {
                 "curl": lambda: curl(endpoint, "bench/object", "-o", "/dev/null"),
+                "curl, by 8 MiB": lambda: subprocess.run(["curl", "-sS", "-K", ranges], check=True),
                 "Tessera, no cache": lambda: ours("0"),
                 "Tessera, empty cache": lambda: ours("20e9"),
                 "Tessera, from the cache": lambda: ours("20e9", keep=True),

@@ -70,7 +70,7 @@ void download_file(const ObjectInfo& object, const std::filesystem::path& to);
 void upload_folder(const std::filesystem::path& folder, const std::string& url);
 
 // Returns a path of this machine: `path` itself, or for a URL a copy of that file or folder in the
-// cache, which is made anew if the store has another version. `wanted` chooses files of a folder by
+// cache, which is replaced if the store has another version. `wanted` chooses files of a folder by
 // their names below it; empty: all.
 std::filesystem::path local_copy(const std::filesystem::path& path,
                                  const std::function<bool(std::string_view name)>& wanted = {});

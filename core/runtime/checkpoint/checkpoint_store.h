@@ -28,9 +28,9 @@ std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps,
                                      const RetentionPolicy& policy,
                                      const std::map<int64_t, double>& metrics);
 
-// File of a local directory that stands for a run in an object store: the run's URL.
+// A file in the local copy of a run that is in an object store: the run's URL.
 inline constexpr const char* kRunUrlName = "run.url";
-// Returns the URL of the run for which a directory stands; `directory` itself if there is none.
+// Returns the run's URL if `directory` is such a local copy, else `directory`.
 std::filesystem::path place_of_run(const std::filesystem::path& directory);
 
 class CheckpointStore {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run whose directory is a URL of an object store. A local directory stands for it, into which
-// its files are downloaded, except checkpoints (CheckpointStore), and from which process 0 uploads
-// what changes. A run that writes holds a lease, the object <url>/lock: the lock of RunLock
-// excludes only processes of one host.
+// A run whose directory is a URL of an object store. It has a local copy, into which its files are
+// downloaded, except checkpoints (CheckpointStore), and from which process 0 uploads what changes.
+// A run that writes holds a lease, the object <url>/lock: the lock of RunLock excludes only
+// processes of one host.
 #pragma once
 
 #include <condition_variable>

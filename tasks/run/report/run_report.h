@@ -46,7 +46,7 @@ class RunReport {
   std::string json(const std::string& name, Extent extent = Extent::kAll) const;
 
   const std::filesystem::path& directory() const { return directory_; }
-  std::string name() const;  // Its path, or the URL for which it stands.
+  std::string name() const;  // The run's path or URL.
   const MetricsLog& metrics() const { return metrics_; }
   const RunFiles& files() const { return files_; }
   // "done", "failed", "stopped", "running", "unknown" or "empty", by the end of the log.

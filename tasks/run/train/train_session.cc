@@ -185,8 +185,8 @@ Session::Step Session::make_step(const StepSize& size, int kind, const SessionOp
   return step;
 }
 
-// Whether there may be such steps. Step numbers of renewals are multiples of their interval, those
-// of histograms are less by 1.
+// Whether there are such steps: optimizers renew in steps n with n % interval == 0, histograms are
+// counted in steps with (n + 1) % interval == 0.
 bool Session::has_kind(int kind) const {
   const int64_t renewal = task_->learner().multi_optimizer().interval();
   const int64_t histograms = train().histogram_interval_steps;

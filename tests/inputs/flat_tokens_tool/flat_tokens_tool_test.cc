@@ -151,7 +151,7 @@ TEST_CASE("lists of ids become a token file without a tokenizer's work") {
   refused("{\"ids\": [5, -1]}", "id -1 at place 1");
   refused("{\"ids\": [5, 1.5]}", "the field 'ids' is a list, expected a list of integers");
   refused("{\"ids\": \"5\"}", "the field 'ids' is a string, expected a list of integers");
-  REQUIRE_THAT(built("text", golden + "/ids.tfrecord").errors, Contains("is no list of int64"));
+  REQUIRE_THAT(built("text", golden + "/ids.tfrecord").errors, Contains("is not a list of int64"));
   write_bytes(directory / "a.txt", "text");
   REQUIRE_THAT(built("ids", (directory / "a.txt").string()).errors,
                Contains("expected TFRecord or lines of JSON"));
