@@ -68,7 +68,7 @@ S3Server::S3Server(const std::vector<std::string>& options) {
   set("HF_TOKEN", kHuggingFaceToken);
   set("TESSERA_CACHE_DIR", cache_.path().c_str());
   for (const char* name : {"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "http_proxy",
-                           "https_proxy", "all_proxy"})
+                           "https_proxy", "all_proxy", "no_proxy"})
     set(name, nullptr);
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/process.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/storage/block_cache.h"
@@ -211,6 +212,37 @@ TEST_CASE("blocks are kept on the disk for all processes, and checked") {
     if (entry.path().filename() != "lock") fs::resize_file(entry.path(), 1000);
   REQUIRE(*BlockCache().get(object, 1) == *BlockCache::instance().get(object, 1));
   REQUIRE(server.requests("GET", "data/kept") == read_once + 1);
+}
+
+// Run by the next test, in processes of their own.
+TEST_CASE("a process reads s3://data/shared", "[.]") {
+  REQUIRE(read_file("s3://data/shared") == pattern(size_t{40} << 20));
+}
+
+TEST_CASE("processes that read one object at the same time share its blocks") {
+  const S3Server server;
+  server.put("data/shared", pattern(size_t{40} << 20));
+  const std::vector<std::string> command{"/proc/self/exe", "a process reads s3://data/shared"};
+  std::vector<std::unique_ptr<ChildProcess>> readers;
+  for (int i = 0; i < 3; ++i) readers.push_back(std::make_unique<ChildProcess>(command));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  for (const auto& reader : readers) REQUIRE(reader->wait(deadline) == 0);
+  const int64_t requests = server.requests("GET", "data/shared");
+  REQUIRE(ChildProcess(command).wait(deadline) == 0);
+  REQUIRE(server.requests("GET", "data/shared") == requests);
+}
+
+TEST_CASE("requests go through a proxy") {
+  const S3Server server;  // Accepts the requests that a proxy gets.
+  const ScopedVariable endpoint("AWS_ENDPOINT_URL", "http://store.invalid:9000");
+  const ScopedVariable patience("TESSERA_STORAGE_PATIENCE", "1");
+  REQUIRE_THAT(error_of([] { write_object("s3://data/a", "x"); }), Contains("store.invalid"));
+  const ScopedVariable proxy("http_proxy", server.address().c_str());
+  write_object("s3://data/a", "through a proxy");
+  REQUIRE(read_file("s3://data/a") == "through a proxy");
+  REQUIRE(server.requests("PUT", "http://store.invalid:9000/data/a") == 1);
+  const ScopedVariable direct("no_proxy", "store.invalid");
+  REQUIRE_THAT(error_of([] { write_object("s3://data/b", "x"); }), Contains("store.invalid"));
 }
 
 TEST_CASE("web servers and the hub are read; a token is not sent to another host") {
