@@ -85,6 +85,37 @@ TEST_CASE("a run stopped at 90 % of an epoch or later goes on as without the sto
   }
 }
 
+TEST_CASE("a mixture resumes with other weights if that is allowed, and only then") {
+  const TemporaryDirectory directory;
+  FlatTokensInput::HParams a{
+      .path = rows_in(directory, "a.h5"), .global_batch_size = 8, .seq_len = 16, .packed = false};
+  FlatTokensInput::HParams b = a;
+  a.shuffle = b.shuffle = Shuffle::kNone;
+  MixtureInput::HParams mixture{.sources = {{"a", a}, {"b", b}},
+                                .weights = {{"a", 1.0}, {"b", 1.0}},
+                                .block_size = 8,
+                                .global_batch_size = 8,
+                                .seq_len = 16};
+  ExperimentConfig config = epochs_of(mixture);
+  task_of(config).train.num_train_steps = 3;
+  REQUIRE(run_tiny(config, directory / "run") == 0);
+  const MixtureInput::HParams before = mixture;
+  mixture.weights = {{"a", 1.0}, {"b", 0.0}};
+  config.input = mixture;
+  task_of(config).train.num_train_steps = 5;
+  REQUIRE_THROWS_WITH(run_tiny(config, directory / "run"),
+                      Catch::Contains("input.weights.b: 1.0 -> 0.0"));
+  RunWith options;
+  options.allow_config_change = true;
+  REQUIRE(run_tiny(config, directory / "run", options) == 0);
+  // A run whose weights change at this step by configuration.
+  MixtureInput::HParams staged = before;
+  staged.stages = {{.step = 3, .weights = mixture.weights}};
+  config.input = staged;
+  REQUIRE(run_tiny(config, directory / "staged") == 0);
+  REQUIRE(values_of(directory / "run", "loss") == values_of(directory / "staged", "loss"));
+}
+
 TEST_CASE("a run stopped within its first batches begins there, with the same losses") {
   ExperimentConfig config = tiny_config(5);
   config.input = TinyMixture::HParams{.global_batch_size = 8, .repeat = true};
