@@ -28,6 +28,9 @@ std::atomic<uint32_t> forks{0};
 // Number of threads in all pools of this process, callers included.
 std::atomic<int> pool_threads{0};
 
+// Threads of a pool that run: more than there are processors would only wait for each other.
+int awake_threads(int size) { return std::min(size, usable_processors()); }
+
 void watch_forks() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
   CHECK(registered == 0);
@@ -67,32 +70,89 @@ Range part_of(int64_t count, int thread, int threads, int64_t grain) {
 }
 
 struct ThreadPool::Shared {
-  alignas(64) std::atomic<uint32_t> epoch{0};  // Advanced to start work.
-  alignas(64) std::atomic<uint32_t> done{0};   // Workers that have finished, over all epochs.
-  alignas(64) Call call = nullptr;             // Null: exit.
-  const void* context = nullptr;
+  // The pieces that a thread begins with, of which others take what it has not claimed.
+  struct alignas(64) Pieces {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  // `entrance` is the number of workers in the loop, and kOpen while more may enter.
+  static constexpr uint32_t kOpen = uint32_t{1} << 31;
+
+  explicit Shared(int size) : pieces(static_cast<size_t>(size)) {}
+
+  alignas(64) std::atomic<uint32_t> epoch{0};  // Advanced to start a loop.
+  alignas(64) std::atomic<uint32_t> entrance{0};
+  alignas(64) Loop loop;  // Changed only while the entrance is closed and no worker is inside.
+  std::vector<Pieces> pieces;
   std::mutex failing;
   std::exception_ptr failure;  // Exception of any thread.
 
-  void fail() {
-    const std::lock_guard lock(failing);
-    failure = std::current_exception();
+  void open(const Loop& next) {
+    loop = next;
+    const auto size = static_cast<int>(pieces.size());
+    for (int thread = 0; thread < size; ++thread) {
+      const Range own = part_of(loop.pieces, thread, size);
+      pieces[static_cast<size_t>(thread)].end = own.end;
+      pieces[static_cast<size_t>(thread)].next.store(own.begin, std::memory_order_relaxed);
+    }
+    entrance.store(kOpen, std::memory_order_release);
+    epoch.fetch_add(1, std::memory_order_release);
+    epoch.notify_all();
   }
 
+  // A worker that arrives late finds the entrance closed: the loop does not wait for it.
+  bool enter() {
+    uint32_t inside = entrance.load(std::memory_order_relaxed);
+    while ((inside & kOpen) != 0)
+      if (entrance.compare_exchange_weak(inside, inside + 1, std::memory_order_acq_rel))
+        return true;
+    return false;
+  }
+
+  void leave() {
+    if (entrance.fetch_sub(1, std::memory_order_acq_rel) == 1) entrance.notify_one();
+  }
+
+  void close() {
+    entrance.fetch_and(~kOpen, std::memory_order_acq_rel);
+    uint32_t inside = entrance.load(std::memory_order_acquire);
+    while (inside != 0) inside = await_change(entrance, inside);
+  }
+
+  // Computes pieces until all are claimed, this thread's own first.
   void work(int thread) {
+    const auto size = static_cast<int>(pieces.size());
+    for (int other = 0; other < size; ++other) {
+      Pieces& of = pieces[static_cast<size_t>((thread + other) % size)];
+      while (of.next.load(std::memory_order_relaxed) < of.end) {
+        const int64_t piece = of.next.fetch_add(1, std::memory_order_relaxed);
+        if (piece >= of.end) break;
+        call(
+            part_of(loop.count, static_cast<int>(piece), static_cast<int>(loop.pieces), loop.grain),
+            thread);
+      }
+    }
+  }
+
+  void call(Range range, int thread) {
+    if (range.size() == 0) return;
+    try {
+      loop.call(loop.context, range, thread);
+    } catch (...) {
+      const std::lock_guard lock(failing);
+      failure = std::current_exception();
+    }
+  }
+
+  void serve(int thread) {
     uint32_t seen = 0;
     while (true) {
-      // Epochs advance one by one, because `start` waits for the previous `finish`.
-      await_change(epoch, seen);
-      ++seen;
-      if (call == nullptr) return;
-      try {
-        call(context, thread);
-      } catch (...) {
-        fail();
-      }
-      done.fetch_add(1, std::memory_order_acq_rel);
-      done.notify_one();
+      seen = await_change(epoch, seen);
+      if (!enter()) continue;
+      const bool ends = loop.call == nullptr;
+      if (!ends) work(thread);
+      leave();
+      if (ends) return;
     }
   }
 };
@@ -100,11 +160,11 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(int threads) : size_(threads > 0 ? threads : usable_processors()) {
   watch_forks();
   spawn();
-  pool_threads.fetch_add(size_, std::memory_order_relaxed);
+  pool_threads.fetch_add(awake_threads(size_), std::memory_order_relaxed);
 }
 
 ThreadPool::~ThreadPool() {
-  pool_threads.fetch_sub(size_, std::memory_order_relaxed);
+  pool_threads.fetch_sub(awake_threads(size_), std::memory_order_relaxed);
   if (fork_generation_ != forks.load()) {
     // The threads exist in the parent process only: nothing can be joined.
     workers_.release();  // NOLINT(bugprone-unused-return-value): leaked on purpose.
@@ -114,9 +174,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::end_workers() {
-  shared_->call = nullptr;
-  shared_->epoch.fetch_add(1, std::memory_order_release);
-  shared_->epoch.notify_all();
+  shared_->open({});
   for (std::thread& worker : *workers_) worker.join();
   workers_->clear();
 }
@@ -124,13 +182,13 @@ void ThreadPool::end_workers() {
 // If it throws, the next launch after a fork tries again, because the generation is not updated.
 void ThreadPool::spawn() {
   const uint32_t generation = forks.load();
-  shared_ = std::make_unique<Shared>();
+  shared_ = std::make_unique<Shared>(size_);
   workers_ = std::make_unique<std::vector<std::thread>>();
   workers_->reserve(static_cast<size_t>(size_));
   Shared* shared = shared_.get();
   try {
-    for (int thread = 1; thread < size_; ++thread)
-      workers_->push_back(start_thread([shared, thread] { shared->work(thread); }));
+    for (int thread = 1; thread < awake_threads(size_); ++thread)
+      workers_->push_back(start_thread([shared, thread] { shared->serve(thread); }));
   } catch (...) {
     end_workers();
     throw;
@@ -138,26 +196,15 @@ void ThreadPool::spawn() {
   fork_generation_ = generation;
 }
 
-void ThreadPool::start(Call call, const void* context) {
+void ThreadPool::launch(const Loop& loop) {
   if (fork_generation_ != forks.load(std::memory_order_relaxed)) {
     workers_.release();  // NOLINT(bugprone-unused-return-value): their threads are gone.
     spawn();
   }
-  shared_->call = call;
-  shared_->context = context;
-  shared_->done.store(0, std::memory_order_relaxed);
-  shared_->epoch.fetch_add(1, std::memory_order_release);
-  shared_->epoch.notify_all();
-}
-
-void ThreadPool::finish() {
-  const auto workers = static_cast<uint32_t>(size_ - 1);
-  for (uint32_t done = shared_->done.load(std::memory_order_acquire); done != workers;) {
-    done = await_change(shared_->done, done);
-  }
+  shared_->open(loop);
+  shared_->work(0);
+  shared_->close();
   if (shared_->failure) std::rethrow_exception(std::exchange(shared_->failure, nullptr));
 }
-
-void ThreadPool::fail() { shared_->fail(); }
 
 }  // namespace tessera

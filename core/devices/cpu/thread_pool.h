@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread pool for fork-join loops (an OpenMP team): each launch gives every thread a fixed part
-// of the work, so that results do not depend on timing. Launching allocates nothing. Not a task
-// queue: there is no work stealing, and launches do not nest.
+// A thread pool for fork-join loops (an OpenMP team with a dynamic schedule). A loop is divided
+// into pieces of fixed bounds, so that results do not depend on which thread computes a piece. Each
+// thread begins with its own contiguous pieces and then takes those that are left of others, so
+// that another program on one processor does not delay all. Launching allocates nothing, and
+// launches do not nest.
 #pragma once
 
 #include <algorithm>
@@ -26,51 +28,52 @@ Range part_of(int64_t count, int thread, int threads, int64_t grain = 1);
 
 class ThreadPool {
  public:
-  // `threads` includes the caller of `run`; <= 0: usable_processors() (core/base/process.h). Error
-  // if the system cannot create them.
+  // `threads` includes the caller; <= 0: usable_processors() (core/base/process.h). No more threads
+  // than that are started. Error if the system cannot create them.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool& operator=(ThreadPool&&) = delete;  // Neither copied nor moved.
 
   int size() const { return size_; }
 
-  // Calls work(thread) on every thread, the caller being thread 0, and returns when all are done.
-  // Throws what one of them throws (out of memory). After a fork, the first call in the child
-  // starts new threads.
-  template <typename Work>
-  void run(const Work& work) {
-    if (size_ == 1) return work(0);
-    start([](const void* context, int thread) { (*static_cast<const Work*>(context))(thread); },
-          &work);
-    try {
-      work(0);
-    } catch (...) {
-      fail();
-    }
-    finish();
-  }
-
-  // Calls work(range, thread) with the part of [0, count) of each thread. Work of less than two
-  // grains runs on the caller.
+  // Calls work(range, thread) for pieces that cover [0, count), and returns when all are done.
+  // Pieces are multiples of `grain`, except the last. `thread` < size() is that of the calling
+  // thread, whose scratch the call may use. Work of less than two grains runs on the caller. Throws
+  // what a piece throws (out of memory). After a fork, the first call in the child starts new
+  // threads.
   template <typename Work>
   void parallel(int64_t count, int64_t grain, const Work& work) {
     if (count <= 0) return;
-    const int threads = static_cast<int>(std::min<int64_t>(size_, (count + grain - 1) / grain));
-    if (threads <= 1) return work(Range{0, count}, 0);
-    run([&](int thread) {
-      if (thread >= threads) return;
-      const Range range = part_of(count, thread, threads, grain);
-      if (range.size() > 0) work(range, thread);
+    const int64_t grains = (count + grain - 1) / grain;
+    if (size_ == 1 || grains < 2) return work(Range{0, count}, 0);
+    launch({.call = [](const void* context, Range range,
+                       int thread) { (*static_cast<const Work*>(context))(range, thread); },
+            .context = &work,
+            .count = count,
+            .grain = grain,
+            .pieces = std::min<int64_t>(grains, size_ * kPiecesOfThread)});
+  }
+
+  // Calls work(part) for each part < size(), at the same time if there are as many processors.
+  template <typename Work>
+  void run(const Work& work) {
+    parallel(size_, 1, [&](Range parts, int) {
+      for (int64_t part = parts.begin; part < parts.end; ++part) work(static_cast<int>(part));
     });
   }
 
  private:
-  using Call = void (*)(const void* context, int thread);
+  // Enough that what one thread leaves can be shared, few enough that each is worth a claim.
+  static constexpr int64_t kPiecesOfThread = 4;
+
+  struct Loop {
+    void (*call)(const void* context, Range range, int thread) = nullptr;  // Null: exit.
+    const void* context = nullptr;
+    int64_t count = 0, grain = 1, pieces = 0;
+  };
   struct Shared;  // Seen by the workers; outlives the pool in a forked child.
 
-  void start(Call call, const void* context);
-  void fail();  // Keeps the current exception for finish().
-  void finish();
+  void launch(const Loop& loop);
   void spawn();
   void end_workers();
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A·B of one shape, on the calling thread. The blocking is that of Goto and van de Geijn
-// ("Anatomy of High-Performance Matrix Multiplication", 2008): a block of B and a block of A are
-// packed into panels that stay in the caches, then multiplied by microkernels (gemm_kernels.h).
+// C = A·B of one shape, on the calling thread or on all threads of a pool. The blocking is that of
+// Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008): a block of B
+// and a block of A are packed into panels that stay in the caches, then multiplied by microkernels
+// (gemm_kernels.h). Threads pack a block of B together, then multiply parts of its result.
 //
 // The bits of an element depend on its row of A, its column of B and the path only: not on m and n,
 // the threads or the other elements. tests/core/devices/gemm_test.cc checks it.
@@ -16,6 +17,7 @@
 #include "core/base/multiples.h"
 #include "core/devices/contraction.h"
 #include "core/devices/cpu/gemm/gemm_kernels.h"
+#include "core/devices/cpu/thread_pool.h"
 
 namespace tessera {
 
@@ -30,6 +32,8 @@ inline int64_t even_part(int64_t count, int64_t most, int64_t grain) {
   const int64_t parts = ceil_div(count, most);
   return std::min(rounded_up(ceil_div(count, parts), grain), rounded_up(most, grain));
 }
+// Fewest operations of a product that are worth several threads.
+inline constexpr double kLeastOperations = 5e5;
 // Rounds bytes of scratch up to cache lines.
 inline int64_t aligned_bytes(int64_t bytes) { return rounded_up(bytes, 64); }
 
@@ -40,12 +44,15 @@ std::vector<GemmPath> gemm_paths(DType input);
 
 class Gemm {
  public:
-  Gemm(const GemmShape& shape, GemmPath path);
-  Gemm(const GemmShape& shape, const GemmKernels& kernels);
+  // A product for `run` on a pool of `threads` threads; 1: on the calling thread.
+  Gemm(const GemmShape& shape, GemmPath path, int threads = 1);
+  Gemm(const GemmShape& shape, const GemmKernels& kernels, int threads = 1);
 
   int64_t scratch_bytes() const;
-  // Computes C; `scratch` is 64-byte aligned and not shared with a concurrent call.
-  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch) const;
+  // Computes C; `scratch` is 64-byte aligned and not shared with a concurrent call. Without a pool
+  // it computes on the calling thread.
+  void run(const std::byte* a, const std::byte* b, std::byte* c, std::byte* scratch,
+           ThreadPool* pool = nullptr) const;
 
  private:
   // Block sizes. B is packed `n` columns and `chunk_words` of k at a time and then used for all
@@ -60,27 +67,52 @@ class Gemm {
   struct Depth {
     int64_t begin = 0, size = 0;
   };
-  // Prefetchers of the blocks that are packed after the current ones are multiplied.
-  struct Prefetchers {
-    Prefetcher a, b;
+  // The parts of a block of the result that threads multiply: equal ranges of rows and columns.
+  struct Grid {
+    int rows = 1, columns = 1;
   };
+  // What a packed chunk of B is multiplied by, and the chunk of k after it, if there is one.
+  struct Chunk {
+    Depth depth, next;
+  };
+  // B and sums of several chunks are shared; a thread has its own A, and sums of one block of rows.
   struct Scratch {
-    float* a = nullptr;
     float* b = nullptr;
     float* sums = nullptr;
+    float* rows = nullptr;
+  };
+  struct Operands {
+    const std::byte* a = nullptr;
+    const std::byte* b = nullptr;
+    std::byte* c = nullptr;
   };
 
   Blocks choose_blocks() const;
   bool keeps_sums() const;
+  bool shares_sums() const { return keeps_sums() && blocks_.chunk_words < words(); }
+  bool shares_b() const;
+  int64_t alone_columns() const;
   int64_t a_floats() const;
   int64_t b_floats() const;
+  int64_t columns_floats() const;
+  int64_t rows_floats() const;
+  int64_t skinny_floats() const;
   int64_t words() const;
+  int64_t padded_words(int64_t depth) const;
   bool is_skinny() const;
-  void run_skinny(const std::byte* a, const std::byte* b, std::byte* c, float* scratch) const;
-  void run_columns(const std::byte* a, const std::byte* b, std::byte* c, Range2d part,
-                   const Scratch& scratch) const;
-  void run_chunk(const std::byte* a, std::byte* c, Range2d part, Depth chunk,
-                 Prefetchers& prefetchers, const Scratch& scratch) const;
+  Grid grid_of(const Range2d& block) const;
+  void run_skinny(const Operands& of, float* scratch, ThreadPool* pool) const;
+  void run_blocks(const Operands& of, Range columns, float* floats, ThreadPool* pool) const;
+  void run_block(const Operands& of, const Range2d& block, const Scratch& scratch,
+                 ThreadPool* pool) const;
+  void pack_b(const Operands& of, const Range2d& block, Range columns, Depth chunk,
+              float* to) const;
+  void multiply_part(const Operands& of, const Range2d& block, const Range2d& part,
+                     const Chunk& chunk, const Scratch& scratch) const;
+  void set_result(const Operands& of, const Range2d& block, int64_t row, int64_t column,
+                  const Scratch& scratch, PackedBlocks* blocks) const;
+  PackSource part_source(const Operands& of, const Range2d& part, int64_t i, Depth chunk,
+                         int64_t inner) const;
   // Describe rows of A, or columns of B.
   PackSource a_source(const std::byte* a, int64_t row, int64_t rows, Depth depth) const;
   PackSource b_source(const std::byte* b, int64_t column, int64_t columns, Depth depth) const;
@@ -91,6 +123,7 @@ class Gemm {
   GemmShape shape_;
   const GemmKernels* kernels_;
   Blocks blocks_;
+  int threads_;
 };
 
 }  // namespace tessera

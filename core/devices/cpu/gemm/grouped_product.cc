@@ -83,7 +83,6 @@ class RowsOfIds {
 constexpr int64_t kTileRows = 240, kTileColumns = 512;
 // With fewer rows for each thread, threads divide the columns of the matrices.
 constexpr int64_t kFewRows = 16;
-constexpr double kLeastOperations = 5e5;  // Fewest operations worth several threads.
 
 class GroupedProductKernel final : public HostKernel {
  public:
