@@ -121,7 +121,7 @@ TEST_CASE("no file exceeds the maximum length") {
 const std::map<std::string, int64_t> kMostLines = {
     {"core", 51820},   {"layers", 6240},      {"tasks", 40290},       {"inputs", 16420},
     {"plugins", 5460}, {"experiments", 4160}, {"plugins/cuda", 17930}};
-constexpr int64_t kMostWords = 64420;
+constexpr int64_t kMostWords = 64560;
 
 std::string size_folder(const std::string& file) {
   return file.starts_with("plugins/cuda/") ? "plugins/cuda" : file.substr(0, file.find('/'));

@@ -2,6 +2,7 @@
 #include "core/devices/cpu/thread_pool.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +19,8 @@
 
 namespace tessera {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Workers spin this long before they sleep: longer than the gaps between the launches of a step,
 // but an idle pool does not keep processors busy.
@@ -48,18 +51,43 @@ void pause_briefly() {
 // then sleeps. (With fewer processors, a spinning thread may occupy the one that it waits for.)
 uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
   if (pool_threads.load(std::memory_order_relaxed) <= usable_processors()) {
-    const auto deadline = std::chrono::steady_clock::now() + kSpin;
+    const auto deadline = Clock::now() + kSpin;
     do {
       for (int i = 0; i < 32; ++i) {
         const uint32_t now = word.load(std::memory_order_acquire);
         if (now != old) return now;
         pause_briefly();
       }
-    } while (std::chrono::steady_clock::now() < deadline);
+    } while (Clock::now() < deadline);
   }
   word.wait(old, std::memory_order_acquire);
   return word.load(std::memory_order_acquire);
 }
+
+// The time for which a worker computes before it lets other programs have its processor. If the
+// system took the processor away within a piece, all threads would wait for that piece, so a worker
+// that was interrupted lately sleeps for a moment between two pieces. (A yield would give up its
+// fair share for the rest of its time slice.)
+class Turn {
+ public:
+  Clock::time_point end() const { return end_; }
+
+  void change() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    const Clock::time_point now = Clock::now();
+    if (usage.ru_nivcsw != interruptions_) interrupted_ = now;
+    interruptions_ = usage.ru_nivcsw;
+    if (now - interrupted_ < kLately) std::this_thread::sleep_for(std::chrono::nanoseconds(1));
+    end_ = Clock::now() + kTurn;
+  }
+
+ private:
+  static constexpr auto kTurn = std::chrono::microseconds(500);
+  static constexpr auto kLately = std::chrono::milliseconds(6);
+  Clock::time_point end_ = Clock::now() + kTurn, interrupted_;
+  int64_t interruptions_ = 0;
+};
 
 }  // namespace
 
@@ -119,12 +147,12 @@ struct ThreadPool::Shared {
     while (inside != 0) inside = await_change(entrance, inside);
   }
 
-  // Computes pieces until all are claimed, this thread's own first.
-  void work(int thread) {
+  // Computes pieces until all are claimed, this thread's own first, or until a time.
+  void work(int thread, Clock::time_point end) {
     const auto size = static_cast<int>(pieces.size());
     for (int other = 0; other < size; ++other) {
       Pieces& of = pieces[static_cast<size_t>((thread + other) % size)];
-      while (of.next.load(std::memory_order_relaxed) < of.end) {
+      while (of.next.load(std::memory_order_relaxed) < of.end && Clock::now() < end) {
         const int64_t piece = of.next.fetch_add(1, std::memory_order_relaxed);
         if (piece >= of.end) break;
         call(
@@ -146,13 +174,17 @@ struct ThreadPool::Shared {
 
   void serve(int thread) {
     uint32_t seen = 0;
+    Turn turn;
     while (true) {
       seen = await_change(epoch, seen);
-      if (!enter()) continue;
-      const bool ends = loop.call == nullptr;
-      if (!ends) work(thread);
-      leave();
-      if (ends) return;
+      while (enter()) {
+        const bool ends = loop.call == nullptr;
+        if (!ends) work(thread, turn.end());
+        leave();
+        if (ends) return;
+        if (Clock::now() < turn.end()) break;  // All pieces are claimed.
+        turn.change();
+      }
     }
   }
 };
@@ -202,7 +234,7 @@ void ThreadPool::launch(const Loop& loop) {
     spawn();
   }
   shared_->open(loop);
-  shared_->work(0);
+  shared_->work(0, Clock::time_point::max());
   shared_->close();
   if (shared_->failure) std::rethrow_exception(std::exchange(shared_->failure, nullptr));
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool: fixed partition, every thread runs once, many short launches, forks.
+// The thread pool: fixed pieces, each computed once by some thread, many short launches, forks.
 #include "core/devices/cpu/thread_pool.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/process.h"
@@ -40,12 +43,12 @@ TEST_CASE("the partition is as even as its grain allows") {
   for (int thread = 0; thread < 4; ++thread) REQUIRE(part_of(1000, thread, 4, 10).size() == 250);
 }
 
-TEST_CASE("every thread of a pool runs once per launch, over many launches") {
+TEST_CASE("every part runs once per launch, over many launches") {
   ThreadPool pool(4);
   REQUIRE(pool.size() == 4);
   std::vector<int64_t> calls(4 * 16, 0);  // A cache line apart: a plain counter per thread.
   for (int launch = 0; launch < 20000; ++launch) {
-    pool.run([&](int thread) { ++calls[static_cast<size_t>(thread) * 16]; });
+    pool.run([&](int part) { ++calls[static_cast<size_t>(part) * 16]; });
   }
   for (size_t thread = 0; thread < 4; ++thread) REQUIRE(calls[thread * 16] == 20000);
 }
@@ -96,6 +99,33 @@ TEST_CASE("parallel covers each element once and leaves small work to the caller
     REQUIRE(thread == 0);
   });
   pool.parallel(0, 8, [&](Range, int) { FAIL("without work there is no call"); });
+}
+
+TEST_CASE("pieces have fixed bounds, and a thread that is held up delays only its own") {
+  ThreadPool pool(2);
+  for (int launch = 0; launch < 20; ++launch) {
+    std::mutex mutex;
+    std::vector<std::pair<int64_t, int64_t>> pieces;
+    bool was_held = false;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto done = [&] {
+      const std::lock_guard lock(mutex);
+      return pieces.size();
+    };
+    pool.parallel(800, 10, [&](Range range, int thread) {
+      // The worker holds its first piece until all others are done.
+      while (thread == 1 && !was_held && done() < 7)
+        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) break;
+      if (thread == 1) was_held = true;
+      const std::lock_guard lock(mutex);
+      pieces.emplace_back(range.begin, range.end);
+    });
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+    std::ranges::sort(pieces);
+    REQUIRE(pieces.size() == 8);
+    for (int64_t i = 0; i < 8; ++i)
+      REQUIRE(pieces[static_cast<size_t>(i)] == std::pair{i * 100, i * 100 + 100});
+  }
 }
 
 TEST_CASE("a pool works in a forked child") {
