@@ -8,8 +8,8 @@
 #include <span>
 #include <sstream>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/masked_crc32c.h"
 #include "core/io/hdf5.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/token_row.h"
