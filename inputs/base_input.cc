@@ -17,17 +17,18 @@ namespace {
 constexpr const char* kBatchSizeKey = "global_batch_size";
 constexpr const char* kExamplesKey = "examples";  // If they are not of batches of this size.
 
-// The integer of a state; nullopt without one.
-std::optional<int64_t> saved_integer(const InputState& state, const char* key, int64_t least) {
-  const auto found = state.cursors.find(key);
-  if (found == state.cursors.end()) return std::nullopt;
+}  // namespace
+
+std::optional<int64_t> saved_integer(const std::map<std::string, std::string>& cursors,
+                                     const std::string& key, int64_t least) {
+  const auto found = cursors.find(key);
+  if (found == cursors.end()) return std::nullopt;
   const std::optional<int64_t> value = parse_integer(found->second);
   if (!value || *value < least)
-    fail("input state: '{}' is '{}'; expected a positive integer", key, found->second);
+    fail("input state: '{}' is '{}'; expected an integer of at least {}", key, found->second,
+         least);
   return value;
 }
-
-}  // namespace
 
 bool same_shapes(const Batch& a, const Batch& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -113,8 +114,9 @@ void BatchSizes::note_examples(InputState* state) const {
 int64_t BatchSizes::resume(const std::string& input, const InputState& state) {
   if (state.position < 0)
     fail("input '{}': the saved position {} is negative", input, state.position);
-  const int64_t before = saved_integer(state, kBatchSizeKey, 1).value_or(own_size_);
-  const int64_t examples = saved_integer(state, kExamplesKey, 0).value_or(state.position * before);
+  const int64_t before = saved_integer(state.cursors, kBatchSizeKey, 1).value_or(own_size_);
+  const int64_t examples =
+      saved_integer(state.cursors, kExamplesKey, 0).value_or(state.position * before);
   restart();
   if (are_given_) {
     const int64_t now = examples_before(state.position);

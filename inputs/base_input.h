@@ -48,6 +48,10 @@ struct InputState {
   std::map<std::string, std::string> cursors;
 };
 
+// Returns the integer of a state; nullopt without one.
+std::optional<int64_t> saved_integer(const std::map<std::string, std::string>& cursors,
+                                     const std::string& key, int64_t least);
+
 // The size of the batches from number `first_batch` on.
 struct BatchSize {
   int64_t first_batch = 0;

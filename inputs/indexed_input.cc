@@ -34,7 +34,7 @@ void check_same_data(const std::string& where, const std::vector<DataPart>& befo
   for (size_t i = 0; i < before.size(); ++i) {
     const DataPart& old = before[i];
     const auto is_it = [&](const DataPart& part) { return part.name == old.name; };
-    const bool gone = old.name.empty() ? now.empty() : std::none_of(now.begin(), now.end(), is_it);
+    const bool gone = old.name.empty() ? now.empty() : std::ranges::none_of(now, is_it);
     if (gone)
       fail("{}: the run was started on {}, which no longer exists", where,
            old.name.empty() ? "a file" : old.name);
@@ -127,7 +127,7 @@ void IndexedInput::recycle(Batch batch) {
   };
   if (free_buffers_.size() < kMaxSpare &&
       same_shapes(batch, token_batch_specification(host_rows(position_), stream_.seq_len)) &&
-      std::all_of(batch.begin(), batch.end(), whole))
+      std::ranges::all_of(batch, whole))
     free_buffers_.push_back(std::move(batch));
 }
 

@@ -198,6 +198,20 @@ Tensor Layer::product(Operand x, const Tensor& w, const Over& contracted) const 
   return fp8 ? fp8_product(x, {w, x.site}, contracted) : einsum(x, {w, x.site}, contracted);
 }
 
+int64_t head_dims(const Field<int64_t>& own, int64_t model_dims, int64_t num_heads) {
+  if (!own.has() && model_dims % num_heads != 0)
+    fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", num_heads,
+         model_dims);
+  return own.get_or(model_dims / num_heads);
+}
+
+void fail_not_causal(std::string_view path) {
+  fail(
+      "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
+      "token by token; set causal=true",
+      path);
+}
+
 LayerScope::LayerScope(const Layer& layer)
     : path_(layer.name_.empty() ? std::optional<PathScope>()
                                 : std::optional<PathScope>(std::in_place, layer.name_)),

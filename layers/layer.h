@@ -90,10 +90,12 @@ class Layer {
   // gradient (BalancedBy). The metric has the weight's axis.
   Weight balancing_weight(std::string_view name, Axis axis, std::string_view metric, double rate);
 
-  // Makes a layer below this one; `name` is appended to its path.
+  // Makes a layer below this one; `name` is appended to its path. `count`, if not 0: every weight
+  // below it is stacked so many times (Repeated).
   template <typename Base>
-  ChildLayer<Base> child(std::string_view name, const Template<Base>& layer_tpl) {
-    const ChildScope scope(*this, name, 0);
+  ChildLayer<Base> child(std::string_view name, const Template<Base>& layer_tpl,
+                         int64_t count = 0) {
+    const ChildScope scope(*this, name, count);
     return ChildLayer<Base>(layer_tpl.instantiate());
   }
   // Makes a layer below this one whose weights no learner trains.
@@ -102,14 +104,6 @@ class Layer {
     const Restored<bool> frozen(construction().frozen, true);
     return child(name, layer_tpl);
   }
-  // Makes a layer with every weight below it stacked `count` times (Repeated).
-  template <typename Base>
-  ChildLayer<Base> stacked_child(std::string_view name, int64_t count,
-                                 const Template<Base>& layer_tpl) {
-    const ChildScope scope(*this, name, count);
-    return ChildLayer<Base>(layer_tpl.instantiate());
-  }
-
   // Returns the weight for computing: this iteration's slice if stacked, cast to `dtype` (the
   // compute dtype by default) and then placed, so that an all-gather sends the narrower type. Its
   // communication is attributed to the caller's line.
@@ -263,5 +257,9 @@ class SequenceLayer : public LayerOf<Tensor(Tensor x, const SequenceInfo& sequen
  protected:
   using LayerOf::LayerOf;
 };
+
+// Returns the width of an attention head: `own`, or an equal share of model_dims.
+int64_t head_dims(const Field<int64_t>& own, int64_t model_dims, int64_t num_heads);
+[[noreturn]] void fail_not_causal(std::string_view path);  // For a layer that is to decode.
 
 }  // namespace tessera

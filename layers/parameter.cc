@@ -2,7 +2,6 @@
 #include "layers/parameter.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -224,33 +223,6 @@ class BlockRows {
   std::vector<int64_t> groups_;  // Starts of the groups.
 };
 
-// Joins its threads when it goes out of scope.
-struct JoiningThreads {
-  ~JoiningThreads() {
-    for (std::thread& thread : threads) thread.join();
-  }
-  std::vector<std::thread> threads;
-};
-
-// Calls work(i) once for each i in [0, count), on up to `threads` threads.
-template <typename Work>
-void parallel_for(int64_t count, int threads, Work work) {
-  std::atomic<int64_t> next = 0;
-  const auto run = [&] {
-    for (int64_t i = next++; i < count; i = next++) work(i);
-  };
-  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  JoiningThreads helpers;
-  helpers.threads.reserve(static_cast<size_t>(threads));
-  try {
-    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
-      helpers.threads.push_back(start_thread(run));
-  } catch (const Error&) {
-    // The threads that did start do the work.
-  }
-  run();
-}
-
 }  // namespace
 
 std::optional<FanAxes> matrix_axes(const Parameter& parameter) {
@@ -448,6 +420,7 @@ void initialize(const Parameter& parameter, uint64_t seed, const Region& block,
   const std::vector<Portion> portions =
       whole_matrix ? std::vector<Portion>{{0, layer_elements, {}}} : rows.portions();
   const int64_t count = std::ssize(portions);
+  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
   parallel_for(layers * count, threads, [&](int64_t i) {
     const int64_t layer = i / count;
     const Portion& portion = portions[static_cast<size_t>(i % count)];

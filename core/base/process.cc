@@ -12,14 +12,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <sstream>
 #include <system_error>
@@ -172,6 +175,40 @@ std::thread start_thread(std::function<void()> work) {
         "pids.max)",
         error.code().message(), running_threads());
   }
+}
+
+std::vector<std::thread> start_threads(int64_t count, const std::function<void()>& work) {
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(std::max<int64_t>(count, 0)));
+  try {
+    while (std::ssize(threads) < count) threads.push_back(start_thread(work));
+  } catch (const Error&) {
+    if (threads.empty()) throw;
+  }
+  return threads;
+}
+
+void parallel_for(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    for (int64_t i = next++; i < count; i = next++) try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;
+      }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    helpers = start_threads(std::min(count, threads) - 1, run);
+  } catch (const Error&) {  // This thread does all of the work.
+  }
+  run();
+  for (std::thread& helper : helpers) helper.join();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void make_thread_prompt() {

@@ -48,6 +48,14 @@ std::string flush_standard_output();
 // standard error and ends the program with exit code 1, because threads may wait for this one.
 std::thread start_thread(std::function<void()> work);
 
+// Starts threads that call `work`: `count`, or fewer if the system refuses more. Error if it
+// refuses the first.
+std::vector<std::thread> start_threads(int64_t count, const std::function<void()>& work);
+
+// Calls work(i) once for each i in [0, count), on the calling thread and at most `threads` - 1
+// others; fewer if the system refuses them. Throws the first error when all have ended.
+void parallel_for(int64_t count, int64_t threads, const std::function<void(int64_t)>& work);
+
 // Makes a thread that mostly waits run at once when it is woken, even if others compute on every
 // processor: short time slices, for which the scheduler runs it sooner, and exact timers. It gets
 // no more than its share of the processors. Uses what the kernel allows and never fails.

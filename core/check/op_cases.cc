@@ -270,8 +270,8 @@ std::string type_with(std::string_view type, std::string_view dtype) {
 }
 
 bool takes_floats(const OpCase& row) {
-  return std::any_of(row.inputs.begin(), row.inputs.end(),
-                     [](const std::string& type) { return type.starts_with("float"); });
+  return std::ranges::any_of(row.inputs,
+                             [](const std::string& type) { return type.starts_with("float"); });
 }
 
 std::string case_name(const OpCase& row, DType dtype) {

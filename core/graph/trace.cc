@@ -248,6 +248,14 @@ Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attribut
   return result;
 }
 
+Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes) {
+  return trace_op(op, {x.tensor}, std::move(attributes), x.site);
+}
+
+Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b) {
+  return trace_op(op, {a.tensor, b.tensor}, {}, a.site);
+}
+
 Tensor input(std::string name, InputKind kind, Type type) {
   if (const auto problem = type_problem(type, traced_mesh())) fail("{}: {}", name, *problem);
   Graph& graph = traced_graph();

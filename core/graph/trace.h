@@ -201,6 +201,9 @@ std::vector<Tensor> trace_node(const OpDef& op, const std::vector<Tensor>& input
                                std::vector<std::shared_ptr<const Graph>> bodies = {});
 Tensor trace_op(const OpDef& op, std::vector<Tensor> inputs, Attributes attributes,
                 SourceSite site);
+// Trace an op of one operand, or of two, at the site of the first.
+Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes = {});
+Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
 
 // Returns `tensor` in the innermost trace: itself, or the loop constant that captures it.
 Tensor imported(const Tensor& tensor);

@@ -53,13 +53,28 @@ struct TreeReader {
   [[noreturn]] void fail_type(std::string_view expected) const;
 };
 
+namespace detail {
+
+// Both directions of a type: a class, so that one line instantiates them in one place.
 template <typename T>
-Tree to_tree(const T& value);
+struct Conversion {
+  static Tree write(const T& value);
+  static void read(const TreeReader& reader, T& value);
+};
+
+}  // namespace detail
+
+template <typename T>
+Tree to_tree(const T& value) {
+  return detail::Conversion<T>::write(value);
+}
 
 // Sets the fields of `value` that the tree contains and leaves the others unchanged. Errors name
 // the path.
 template <typename T>
-void from_tree(const TreeReader& reader, T& value);
+void from_tree(const TreeReader& reader, T& value) {
+  detail::Conversion<T>::read(reader, value);
+}
 
 template <typename T>
 void from_tree(const Tree& tree, T& value) {
@@ -167,7 +182,7 @@ E read_enum(const TreeReader& reader) {
 }  // namespace detail
 
 template <typename T>
-Tree to_tree(const T& value) {
+Tree detail::Conversion<T>::write(const T& value) {
   if constexpr (std::is_same_v<T, bool>) {
     return Tree::of(value);
   } else if constexpr (std::is_integral_v<T>) {
@@ -208,7 +223,7 @@ Tree to_tree(const T& value) {
 }
 
 template <typename T>
-void from_tree(const TreeReader& reader, T& value) {
+void detail::Conversion<T>::read(const TreeReader& reader, T& value) {
   if constexpr (std::is_same_v<T, bool>) {
     value = reader.to_bool();
   } else if constexpr (std::is_integral_v<T>) {
@@ -270,37 +285,21 @@ void set_path(P& p, std::string_view path, std::string_view text) {
 }
 
 // Common member types are instantiated once, in convert.cc.
-extern template Tree to_tree(const bool&);
-extern template Tree to_tree(const int64_t&);
-extern template Tree to_tree(const double&);
-extern template Tree to_tree(const std::string&);
-extern template Tree to_tree(const std::vector<int64_t>&);
-extern template Tree to_tree(const std::vector<double>&);
-extern template Tree to_tree(const std::vector<std::string>&);
-extern template Tree to_tree(const Field<bool>&);
-extern template Tree to_tree(const Field<int64_t>&);
-extern template Tree to_tree(const Field<double>&);
-extern template Tree to_tree(const Field<std::string>&);
-extern template Tree to_tree(const Field<DType>&);
-extern template Tree to_tree(const Required<int64_t>&);
-extern template Tree to_tree(const Required<std::string>&);
-extern template Tree to_tree(const std::optional<int64_t>&);
-extern template Tree to_tree(const std::optional<double>&);
-extern template void from_tree(const TreeReader&, bool&);
-extern template void from_tree(const TreeReader&, int64_t&);
-extern template void from_tree(const TreeReader&, double&);
-extern template void from_tree(const TreeReader&, std::string&);
-extern template void from_tree(const TreeReader&, std::vector<int64_t>&);
-extern template void from_tree(const TreeReader&, std::vector<double>&);
-extern template void from_tree(const TreeReader&, std::vector<std::string>&);
-extern template void from_tree(const TreeReader&, Field<bool>&);
-extern template void from_tree(const TreeReader&, Field<int64_t>&);
-extern template void from_tree(const TreeReader&, Field<double>&);
-extern template void from_tree(const TreeReader&, Field<std::string>&);
-extern template void from_tree(const TreeReader&, Field<DType>&);
-extern template void from_tree(const TreeReader&, Required<int64_t>&);
-extern template void from_tree(const TreeReader&, Required<std::string>&);
-extern template void from_tree(const TreeReader&, std::optional<int64_t>&);
-extern template void from_tree(const TreeReader&, std::optional<double>&);
+extern template struct detail::Conversion<bool>;
+extern template struct detail::Conversion<int64_t>;
+extern template struct detail::Conversion<double>;
+extern template struct detail::Conversion<std::string>;
+extern template struct detail::Conversion<std::vector<int64_t>>;
+extern template struct detail::Conversion<std::vector<double>>;
+extern template struct detail::Conversion<std::vector<std::string>>;
+extern template struct detail::Conversion<Field<bool>>;
+extern template struct detail::Conversion<Field<int64_t>>;
+extern template struct detail::Conversion<Field<double>>;
+extern template struct detail::Conversion<Field<std::string>>;
+extern template struct detail::Conversion<Field<DType>>;
+extern template struct detail::Conversion<Required<int64_t>>;
+extern template struct detail::Conversion<Required<std::string>>;
+extern template struct detail::Conversion<std::optional<int64_t>>;
+extern template struct detail::Conversion<std::optional<double>>;
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/io/json.h"
 
+#include <openssl/evp.h>
 #include <simdjson.h>
 
 #include <algorithm>
@@ -166,16 +167,11 @@ JsonLine& JsonLine::add(std::string_view key, std::string_view text) {
 }
 
 std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i)
-      bits = bits << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0);
-    for (size_t i = 0; i < 4; ++i)
-      text += at + i <= bytes.size() ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
-  }
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // It writes a '\0' at the end.
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                  reinterpret_cast<const unsigned char*>(bytes.data()),
+                  static_cast<int>(bytes.size()));
+  text.pop_back();
   return text;
 }
 

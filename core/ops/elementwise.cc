@@ -227,114 +227,87 @@ const Op kStopGradientOp{[] {
   op.identity = op.stops_gradient = true;
   return op;
 }()};
-Tensor stop_gradient(Operand x) { return trace_unary(kStopGradientOp, x); }
 
 const Op kNegOp{linear_view(elementwise("neg", checked<infer_linear, check_numeric>, neg_vjp,
                                         {{kReal}, [](X x) { return -x[0]; }}))};
-Tensor neg(Operand x) { return trace_unary(kNegOp, x); }
 
 const Op kExpOp{elementwise("exp", infer_nonlinear_floating, exp_vjp,
                             {{kReal}, [](X x) { return std::exp(x[0]); }, 12})};
-Tensor exp(Operand x) { return trace_unary(kExpOp, x); }
 
 const Op kLogOp{elementwise("log", infer_nonlinear_floating, log_vjp,
                             {{kPositive}, [](X x) { return std::log(x[0]); }, 15})};
-Tensor log(Operand x) { return trace_unary(kLogOp, x); }
 
 const Op kSqrtOp{elementwise("sqrt", infer_nonlinear_floating, sqrt_vjp,
                              {{kPositive}, [](X x) { return std::sqrt(x[0]); }, 6})};
-Tensor sqrt(Operand x) { return trace_unary(kSqrtOp, x); }
 
 const Op kRsqrtOp{elementwise("rsqrt", infer_nonlinear_floating, rsqrt_vjp,
                               {{kPositive}, [](X x) { return 1.0 / std::sqrt(x[0]); }, 10})};
-Tensor rsqrt(Operand x) { return trace_unary(kRsqrtOp, x); }
 
 const Op kSquareOp{elementwise("square", infer_nonlinear_floating, square_vjp,
                                {{kReal}, [](X x) { return x[0] * x[0]; }})};
-Tensor square(Operand x) { return trace_unary(kSquareOp, x); }
 
 const Op kAbsOp{elementwise("abs", checked<infer_nonlinear, check_numeric>, abs_vjp,
                             {{kReal}, [](X x) { return std::abs(x[0]); }})};
-Tensor abs(Operand x) { return trace_unary(kAbsOp, x); }
 
 const Op kSignOp{
     elementwise("sign", checked<infer_nonlinear, check_numeric>, no_vjp,
                 {{kReal}, [](X x) { return static_cast<double>((x[0] > 0) - (x[0] < 0)); }})};
-Tensor sign(Operand x) { return trace_unary(kSignOp, x); }
 
 const Op kSinOp{elementwise("sin", infer_nonlinear_floating, sin_vjp,
                             {{kReal}, [](X x) { return std::sin(x[0]); }, 20})};
-Tensor sin(Operand x) { return trace_unary(kSinOp, x); }
 
 const Op kCosOp{elementwise("cos", infer_nonlinear_floating, cos_vjp,
                             {{kReal}, [](X x) { return std::cos(x[0]); }, 20})};
-Tensor cos(Operand x) { return trace_unary(kCosOp, x); }
 
 const Op kErfOp{elementwise("erf", infer_nonlinear_floating, erf_vjp,
                             {{kReal}, [](X x) { return std::erf(x[0]); }, 20})};
-Tensor erf(Operand x) { return trace_unary(kErfOp, x); }
 
 const Op kAddOp{
     elementwise("add", infer_add, add_vjp, {{kReal, kReal}, [](X x) { return x[0] + x[1]; }})};
-Tensor add(Operand a, Operand b) { return trace_binary(kAddOp, a, b); }
 
 const Op kSubOp{
     elementwise("sub", infer_add, sub_vjp, {{kReal, kReal}, [](X x) { return x[0] - x[1]; }})};
-Tensor sub(Operand a, Operand b) { return trace_binary(kSubOp, a, b); }
 
 const Op kMulOp{
     elementwise("mul", infer_product, mul_vjp, {{kReal, kReal}, [](X x) { return x[0] * x[1]; }})};
-Tensor mul(Operand a, Operand b) { return trace_binary(kMulOp, a, b); }
 
 const Op kDivOp{elementwise("div", infer_quotient, div_vjp,
                             {{kReal, kPositive}, [](X x) { return x[0] / x[1]; }, 4})};
-Tensor div(Operand a, Operand b) { return trace_binary(kDivOp, a, b); }
 
 const Op kPowOp{elementwise("pow", infer_nonlinear_floating, pow_vjp,
                             {{kPositive, kReal}, [](X x) { return std::pow(x[0], x[1]); }, 200})};
-Tensor pow(Operand a, Operand b) { return trace_binary(kPowOp, a, b); }
 
 const Op kMaximumOp{elementwise("maximum", checked<infer_nonlinear, check_numeric>, maximum_vjp,
                                 {{kReal, kReal}, [](X x) { return std::fmax(x[0], x[1]); }})};
-Tensor maximum(Operand a, Operand b) { return trace_binary(kMaximumOp, a, b); }
 
 const Op kMinimumOp{elementwise("minimum", checked<infer_nonlinear, check_numeric>, minimum_vjp,
                                 {{kReal, kReal}, [](X x) { return std::fmin(x[0], x[1]); }})};
-Tensor minimum(Operand a, Operand b) { return trace_binary(kMinimumOp, a, b); }
 
 const Op kEqualOp{elementwise("equal", infer_comparison, nullptr,
                               {{kReal, kReal}, [](X x) { return truth(x[0] == x[1]); }})};
-Tensor equal(Operand a, Operand b) { return trace_binary(kEqualOp, a, b); }
 
 const Op kLessOp{elementwise("less", checked<infer_comparison, check_numeric>, nullptr,
                              {{kReal, kReal}, [](X x) { return truth(x[0] < x[1]); }})};
-Tensor less(Operand a, Operand b) { return trace_binary(kLessOp, a, b); }
 
 const Op kLessEqualOp{elementwise("less_equal", checked<infer_comparison, check_numeric>, nullptr,
                                   {{kReal, kReal}, [](X x) { return truth(x[0] <= x[1]); }})};
-Tensor less_equal(Operand a, Operand b) { return trace_binary(kLessEqualOp, a, b); }
 
 const Op kLogicalAndOp{
     elementwise("logical_and", infer_logical, nullptr,
                 {{kBool, kBool}, [](X x) { return truth(x[0] != 0 && x[1] != 0); }})};
-Tensor logical_and(Operand a, Operand b) { return trace_binary(kLogicalAndOp, a, b); }
 
 const Op kLogicalOrOp{
     elementwise("logical_or", infer_logical, nullptr,
                 {{kBool, kBool}, [](X x) { return truth(x[0] != 0 || x[1] != 0); }})};
-Tensor logical_or(Operand a, Operand b) { return trace_binary(kLogicalOrOp, a, b); }
 
 const Op kLogicalNotOp{elementwise("logical_not", infer_logical, nullptr,
                                    {{kBool}, [](X x) { return truth(x[0] == 0); }})};
-Tensor logical_not(Operand x) { return trace_unary(kLogicalNotOp, x); }
 
 const Op kIsFiniteOp{elementwise("is_finite", checked<infer_comparison, check_floating>, nullptr,
                                  {{kReal}, [](X x) { return truth(std::isfinite(x[0])); }})};
-Tensor is_finite(Operand x) { return trace_unary(kIsFiniteOp, x); }
 
 const Op kMaskOp{elementwise("mask", infer_mask, mask_vjp,
                              {{kReal, kBool}, [](X x) { return x[1] != 0 ? x[0] : 0.0; }})};
-Tensor mask(Operand x, Operand condition) { return trace_binary(kMaskOp, x, condition); }
 
 const Op kWhereOp{elementwise("where", infer_where, where_vjp, {{kBool, kReal, kReal}, [](X x) {
                                                                   return x[0] != 0 ? x[1] : x[2];
@@ -349,7 +322,6 @@ Tensor operator-(double a, Operand b) { return sub(scalar_like(b, a), b); }
 
 const Op kTanhOp{activation(
     "tanh", from_result<tanh_grad>, [](X x) { return std::tanh(x[0]); }, 18)};
-Tensor tanh(Operand x) { return trace_unary(kTanhOp, x); }
 
 Tensor soft_cap(Operand x, double cap) { return cap > 0.0 ? tanh(x / cap) * cap : x.tensor; }
 
@@ -359,54 +331,42 @@ Tensor soft_cap_grad(Operand y, Operand dy, double cap) {
 
 const Op kSigmoidOp{activation(
     "sigmoid", from_result<sigmoid_grad>, [](X x) { return sigmoid_of(x[0]); }, 18)};
-Tensor sigmoid(Operand x) { return trace_unary(kSigmoidOp, x); }
 
 const Op kReluOp{activation(
     "relu", from_result<relu_grad>, [](X x) { return std::fmax(x[0], 0.0); }, 1)};
-Tensor relu(Operand x) { return trace_unary(kReluOp, x); }
 
 // In the stable form max(x, 0) + log(1 + e^-|x|).
 const Op kSoftplusOp{activation(
     "softplus", softplus_vjp,
     [](X x) { return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::abs(x[0]))); }, 30)};
-Tensor softplus(Operand x) { return trace_unary(kSoftplusOp, x); }
 
 const Op kSiluOp{activation(
     "silu", from_operand<silu_grad>, [](X x) { return x[0] * sigmoid_of(x[0]); }, 18)};
-Tensor silu(Operand x) { return trace_unary(kSiluOp, x); }
 
 const Op kGeluOp{activation(
     "gelu", from_operand<gelu_grad>, [](X x) { return x[0] * normal_cdf(x[0]); }, 25)};
-Tensor gelu(Operand x) { return trace_unary(kGeluOp, x); }
 
 const Op kGeluTanhOp{activation(
     "gelu_tanh", from_operand<gelu_tanh_grad>,
     [](X x) { return 0.5 * x[0] * (1.0 + std::tanh(gelu_argument(x[0]))); }, 22)};
-Tensor gelu_tanh(Operand x) { return trace_unary(kGeluTanhOp, x); }
 
 const Op kTanhGradOp{gradient(
     "tanh_grad", [](X x) { return x[1] * (1.0 - x[0] * x[0]); }, 1)};
-Tensor tanh_grad(Operand y, Operand dy) { return trace_binary(kTanhGradOp, y, dy); }
 
 const Op kSigmoidGradOp{gradient(
     "sigmoid_grad", [](X x) { return x[1] * x[0] * (1.0 - x[0]); }, 1)};
-Tensor sigmoid_grad(Operand y, Operand dy) { return trace_binary(kSigmoidGradOp, y, dy); }
 
 const Op kReluGradOp{gradient(
     "relu_grad", [](X x) { return x[0] > 0.0 ? x[1] : 0.0; }, 1)};
-Tensor relu_grad(Operand y, Operand dy) { return trace_binary(kReluGradOp, y, dy); }
 
 const Op kSiluGradOp{gradient(
     "silu_grad", [](X x) { return x[1] * silu_slope(x[0]); }, 20)};
-Tensor silu_grad(Operand x, Operand dy) { return trace_binary(kSiluGradOp, x, dy); }
 
 const Op kGeluGradOp{gradient(
     "gelu_grad", [](X x) { return x[1] * (normal_cdf(x[0]) + x[0] * normal_density(x[0])); }, 35)};
-Tensor gelu_grad(Operand x, Operand dy) { return trace_binary(kGeluGradOp, x, dy); }
 
 const Op kGeluTanhGradOp{gradient(
     "gelu_tanh_grad", [](X x) { return x[1] * gelu_tanh_slope(x[0]); }, 28)};
-Tensor gelu_tanh_grad(Operand x, Operand dy) { return trace_binary(kGeluTanhGradOp, x, dy); }
 
 Lane lane_of(DType dtype, std::string_view backend) {
   switch (dtype) {

@@ -29,14 +29,6 @@ OpDef linear_view(OpDef op) {
   return op;
 }
 
-Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes) {
-  return trace_op(op, {x.tensor}, std::move(attributes), x.site);
-}
-
-Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b) {
-  return trace_op(op, {a.tensor, b.tensor}, {}, a.site);
-}
-
 std::string joined(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, " "));
 }

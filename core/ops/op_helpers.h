@@ -42,8 +42,6 @@ std::vector<std::string> names_beside(const Type& type, const Type& other);
 OpDef elementwise(std::string_view name, decltype(OpDef::infer) infer, decltype(OpDef::vjp) vjp,
                   const ElementFunction& element = {});
 OpDef linear_view(OpDef op);
-Tensor trace_unary(const OpDef& op, const Operand& x, Attributes attributes = {});
-Tensor trace_binary(const OpDef& op, const Operand& a, const Operand& b);
 
 // A type rule with checks before it: checked<infer_linear, check_numeric>.
 template <auto kRule, auto... kChecks>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inputs/flat_tokens/build_journal.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,9 +64,8 @@ int64_t count_of(const Json& json, std::string_view name) {
 // Returns the first lines in which two lists of settings differ.
 std::string difference(const BuildSettings& before, const BuildSettings& now) {
   const auto missing = [](const BuildSettings& from, const BuildSettings& in) {
-    const auto found = std::find_if(from.begin(), from.end(), [&](const std::string& line) {
-      return std::find(in.begin(), in.end(), line) == in.end();
-    });
+    const auto found = std::ranges::find_if(
+        from, [&](const std::string& line) { return std::ranges::find(in, line) == in.end(); });
     return found == from.end() ? std::string("nothing") : *found;
   };
   return fmt::format("it had '{}', now '{}'", missing(before, now), missing(now, before));
@@ -198,14 +196,11 @@ BuildJournal::~BuildJournal() {
     fs::remove_all(folder_, ignored);
   }
   if (journal_ >= 0) ::close(journal_);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void BuildJournal::lock(const fs::path& output) {
-  lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) fail("{}: cannot open: {}", folder_.string(), std::strerror(errno));
-  if (lock_file(lock_, LockWait::kNo) != LockResult::kHeldByAnother) return;
-  ::close(lock_);
+  lock_.emplace(folder_);
+  if (lock_file(lock_->descriptor(), LockWait::kNo) != LockResult::kHeldByAnother) return;
   fail("{}: another process is building this file; wait until it ends, or use another --output",
        output.string());
 }

@@ -94,7 +94,7 @@ class BuildJournal {
   void clear();
 
   std::filesystem::path folder_;
-  int lock_ = -1;
+  std::optional<HeldDirectory> lock_;
   int journal_ = -1;
   std::map<int64_t, UnitProgress> resumed_units_;
   std::string restart_reason_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "inputs/flat_tokens/token_build.h"
+#include "inputs/readers/byte_source.h"
 
 namespace tessera {
 namespace {
@@ -70,8 +70,7 @@ std::string fault_of(const TokenBuild& build, const TextDocument& document, cons
 // Reads ids of ReadOptions::as_ids. TextLimitError for one that the vocabulary does not have.
 void read_ids(const std::string& text, int64_t vocab_size, std::vector<int32_t>* ids) {
   for (size_t at = 0; at < text.size(); at += sizeof(int64_t)) {
-    int64_t id = 0;
-    std::memcpy(&id, text.data() + at, sizeof(id));
+    const auto id = from_bytes<int64_t>(text.data() + at);
     if (id < 0 || id >= vocab_size)
       throw TextLimitError(fmt::format("id {} at place {}: the vocabulary has 0 to {}", id,
                                        at / sizeof(id), vocab_size - 1));
@@ -424,16 +423,8 @@ class BuildWork {
   // Starts workers. Fewer threads than requested produce the same output.
   std::vector<std::thread> start_workers() {
     const Hold hold(mutex_);
-    std::vector<std::thread> workers;
-    workers.reserve(static_cast<size_t>(build_.threads));
-    for (workers_left_ = 0; workers_left_ < build_.threads; ++workers_left_) {
-      try {
-        workers.push_back(start_thread([this] { work(); }));
-      } catch (const Error&) {
-        if (workers.empty()) throw;
-        break;
-      }
-    }
+    std::vector<std::thread> workers = start_threads(build_.threads, [this] { work(); });
+    workers_left_ = std::ssize(workers);
     return workers;
   }
 
@@ -457,7 +448,7 @@ class BuildWork {
   size_t first_failed_;                      // The number of units if none has failed.
   std::exception_ptr fatal_;  // Not specific to an input: for example, the disk is full.
   bool is_stopped_ = false;
-  int workers_left_ = 0;
+  int64_t workers_left_ = 0;
 };
 
 }  // namespace

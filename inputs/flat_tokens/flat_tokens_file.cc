@@ -21,11 +21,6 @@ const std::string kDefinition = "/tokenizer", kManifest = "/manifest";
 constexpr int kTextCompression = 6;
 constexpr int64_t kLongestText = int64_t{1} << 28;
 
-template <typename T>
-std::span<std::byte> bytes_of(std::span<T> values) {
-  return std::as_writable_bytes(values);
-}
-
 // Returns whether an id is too large. Branch-free, so that the loop vectorises. For numbers below
 // 2^31, the sign bit of a difference shows which is larger.
 bool any_id_beyond(int64_t max_token_id, std::span<const uint32_t> encoded) {
@@ -81,7 +76,8 @@ void FlatTokensReader::check_starts() const {
   uint64_t previous = 0;
   for (int64_t begin = 0; begin <= num_documents_; begin += kStartChunk) {
     block.resize(std::min(kStartChunk, num_documents_ + 1 - begin));
-    starts_.read({{begin}, {static_cast<int64_t>(block.size())}}, bytes_of(std::span(block)));
+    starts_.read({{begin}, {static_cast<int64_t>(block.size())}},
+                 std::as_writable_bytes(std::span(block)));
     if (begin == 0 && block[0] != 0) fail("{}: seq_starts[0] is {}; expected 0", where_, block[0]);
     for (size_t i = 0; i < block.size(); ++i) {
       if (block[i] < previous)
@@ -98,7 +94,7 @@ void FlatTokensReader::read(int64_t begin, std::span<uint32_t> encoded) const {
   const int64_t size = static_cast<int64_t>(encoded.size());
   CHECK(begin >= 0 && begin + size <= num_tokens_, "tokens [{}, {}) of {}", begin, begin + size,
         num_tokens_);
-  direct_->read(begin, bytes_of(encoded));
+  direct_->read(begin, std::as_writable_bytes(encoded));
   if (!any_id_beyond(max_token_id_, encoded)) return;
   for (int64_t i = 0; i < size; ++i)
     if (token_id(encoded[i]) > max_token_id_)
@@ -115,7 +111,7 @@ FlatTokensReader::FlatTokensReader(const std::filesystem::path& path, const std:
         "{}: an HDF5 file without flat tokens: no group has 'encoded_tokens'; "
         "`flat_tokens build` makes one",
         path.string());
-  if (std::find(splits.begin(), splits.end(), split) == splits.end())
+  if (std::ranges::find(splits, split) == splits.end())
     fail(
         "{}: no split '{}'; the file has {}{}. Rebuild it with that split "
         "(--validation_fraction), or train without that dataset (--set eval_inputs={{}})",
@@ -164,7 +160,7 @@ std::string FlatTokensReader::stored_text(const std::string& dataset) const {
 }
 
 void FlatTokensReader::read_starts(int64_t begin, std::span<uint64_t> starts) const {
-  starts_.read({{begin}, {static_cast<int64_t>(starts.size())}}, bytes_of(starts));
+  starts_.read({{begin}, {static_cast<int64_t>(starts.size())}}, std::as_writable_bytes(starts));
 }
 
 void FlatTokensWriter::append(std::span<const int32_t> ids, uint32_t first_mark) {

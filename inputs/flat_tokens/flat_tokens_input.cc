@@ -164,6 +164,28 @@ void FlatTokensRows::fill(int64_t epoch, int64_t index, const RowLayout& layout,
   fill_row(layout, encoded, row);
 }
 
+std::unique_ptr<Tokenizer> tokenizer_of_tokens(const FlatTokensReader& reader,
+                                               const std::filesystem::path& path,
+                                               const std::string& given) {
+  const std::string& name = reader.tokenizer_name();
+  const std::string definition = given.empty() ? reader.tokenizer_definition() : "";
+  if (given.empty() && definition.empty() && name != "bytes") return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (definition.empty()) {
+    tokenizer = make_tokenizer(given.empty() ? name : given);
+  } else {
+    const ErrorContext where(path.string());
+    tokenizer = tokenizer_of_definition(name, definition);
+  }
+  if (tokenizer->fingerprint() != reader.tokenizer_fingerprint())
+    fail(
+        "{}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} '{}' has '{}'. "
+        "Rebuild the tokens, or name the tokenizer that made them",
+        path.string(), name, reader.tokenizer_fingerprint(),
+        given.empty() ? "this build's" : "the given", tokenizer->name(), tokenizer->fingerprint());
+  return tokenizer;
+}
+
 REGISTER_TEMPLATE(BaseInput, FlatTokensInput);
 
 FlatTokensInput::FlatTokensInput(const HParams& p) : IndexedInput(token_stream(p)), p_(p) {
@@ -201,36 +223,16 @@ void FlatTokensInput::open(const Infeed& infeed) {
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + files_.back().size());
     vocab_size_ = std::max(vocab_size_, files_.back().reader().vocab_size());
   }
-  open_tokenizer();
+  {
+    const ErrorPrefix where(fmt::format("input '{}'", name()));
+    tokenizer_ = tokenizer_of_tokens(files_[0].reader(), files_[0].path(), p_.tokenizer);
+  }
   check_files();
   layout_ = std::make_unique<RowLayout>(p_.labels, tokenizer_.get());
   if (ends_.back() < 1)
     fail("{}:{}: {} tokens in {} documents are too few for a label{}", files_[0].path().string(),
          p_.split, files_[0].reader().num_tokens(), files_[0].reader().num_documents(),
          files_.size() == 1 ? "" : "; so are those of the other files");
-}
-
-// Opens the tokenizer. Error if its fingerprint differs from the file's.
-void FlatTokensInput::open_tokenizer() {
-  const FlatTokensReader& reader = files_[0].reader();
-  const std::string path = files_[0].path().string();
-  if (!p_.tokenizer.empty()) {
-    tokenizer_ = make_tokenizer(p_.tokenizer);
-  } else if (const std::string definition = reader.tokenizer_definition(); !definition.empty()) {
-    const ErrorContext where(path);
-    tokenizer_ = tokenizer_of_definition(reader.tokenizer_name(), definition);
-  } else if (reader.tokenizer_name() == "bytes") {
-    tokenizer_ = make_tokenizer(reader.tokenizer_name());
-  } else {
-    return;
-  }
-  if (tokenizer_->fingerprint() != reader.tokenizer_fingerprint())
-    fail(
-        "input '{}': {}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} '{}' has "
-        "'{}'. Rebuild the tokens, or name the tokenizer that made them",
-        name(), path, reader.tokenizer_name(), reader.tokenizer_fingerprint(),
-        p_.tokenizer.empty() ? "this build's" : "the given", tokenizer_->name(),
-        tokenizer_->fingerprint());
 }
 
 // Checks that all files have one tokenizer, and only ids in its vocabulary.

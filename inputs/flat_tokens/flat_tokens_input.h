@@ -87,6 +87,12 @@ class FlatTokensRows {
   int64_t max_phase_ = 0;
 };
 
+// Returns the tokenizer `given`, a name or path, or if it is "" the one that the file contains;
+// null if the file only names it. Error if it is not the one that made the tokens.
+std::unique_ptr<Tokenizer> tokenizer_of_tokens(const FlatTokensReader& reader,
+                                               const std::filesystem::path& path,
+                                               const std::string& given);
+
 // Prefix of paths in the run's directory.
 inline constexpr std::string_view kRunDirectory = "$RUN/";
 
@@ -132,7 +138,6 @@ class FlatTokensInput final : public IndexedInput {
   std::vector<DataPart> data_parts() const override;
   std::string content_of(size_t index, ContentSample& sample) const override;
   std::vector<std::filesystem::path> find_files(const Infeed& infeed) const;
-  void open_tokenizer();
   void check_files() const;
 
   HParams p_;

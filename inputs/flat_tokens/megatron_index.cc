@@ -2,12 +2,12 @@
 #include "inputs/flat_tokens/megatron_index.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "inputs/readers/byte_source.h"
 
 namespace tessera {
 namespace {
@@ -38,11 +38,7 @@ MegatronIndex::MegatronIndex(const std::filesystem::path& path, int64_t token_fi
     : file_(ByteFile::open(path)) {
   std::string head(kIndexHeader, '\0');
   if (file_.size() >= kIndexHeader) file_.read_at(0, std::as_writable_bytes(std::span(head)));
-  const auto number = [&](size_t at) {
-    int64_t value = 0;
-    std::memcpy(&value, head.data() + at, sizeof(value));
-    return value;
-  };
+  const auto number = [&](size_t at) { return from_bytes<int64_t>(head.data() + at); };
   const char code = head[kCodeAt];
   if (!head.starts_with(kMagicOfIndex) || number(kVersionAt) != kIndexVersion ||
       (code != kCodeI16 && code != kCodeI32 && code != kCodeU16))

@@ -34,20 +34,13 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
-template <typename T>
-T load(const char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return value;
-}
-
 // Returns whether all elements of `head` at even or at odd places are 0, but not the others.
 template <typename T>
 bool is_zero_at(std::string_view head, size_t parity) {
   constexpr size_t kFewest = 8;
   bool zero = true, others = true;
   for (size_t i = 0; i < head.size() / sizeof(T); ++i) {
-    const bool is_zero = load<T>(head.data() + i * sizeof(T)) == 0;
+    const bool is_zero = from_bytes<T>(head.data() + i * sizeof(T)) == 0;
     (i % 2 == parity ? zero : others) &= is_zero;
   }
   return head.size() / sizeof(T) >= kFewest && zero && !others;
@@ -84,55 +77,86 @@ std::string unlike_tokens(std::string_view head, int64_t token_bytes) {
 }
 
 // Reads a token file of nanoGPT (u16, no header), llm.c (a header of 256 i32, then u16 or u32) or
-// Megatron (an index beside it). Checks ids against the vocabulary.
-class TokenBinReader {
+// Megatron (an index beside it), and checks ids against the vocabulary. An end id is the last id of
+// its document, as nanoGPT writes it. llm.c writes it before each document, so one at the very
+// beginning of a file is dropped.
+constexpr size_t kBytesAtATime = 1 << 18;
+
+class TokenReader : public InputReader {
  public:
-  TokenBinReader(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                 const TokenBuild& build)
-      : source_(std::move(source)), vocab_size_(build.identity.vocab_size) {
+  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input, const TokenBuild& build)
+      : input_(input), build_(build), source_(std::move(source)) {
     const std::string head = head_of(*source_);
-    if (!read_header(head, input.bytes)) choose_width(head, input, build.token_dtype);
-    seek(0);
+    if (!read_header(head)) choose_width(head);
+    seek_token(0);
   }
 
-  int64_t num_tokens() const { return num_tokens_; }
-  int64_t position() const { return position_; }  // Index of the next token.
-  int64_t bytes_read() const { return source_->bytes_read(); }
+  SkippedRecords skipped() const final { return {}; }
+  int64_t bytes_read() const final { return source_->bytes_read(); }
 
-  void seek(int64_t token) {
+ protected:
+  int64_t num_tokens() const { return num_tokens_; }
+  int64_t next_token() const { return next_token_; }  // Index of the next token.
+
+  void seek_token(int64_t token) {
     if (token > num_tokens_)
       fail("{}: has {} tokens, cannot resume at token {}; the file has been truncated",
            source_->where(), num_tokens_, token);
     source_->seek(header_bytes_ + token * token_bytes_);
-    position_ = token;
+    next_token_ = token;
   }
 
   // Reads the next ids; fewer only at the end. Error for an id outside the vocabulary.
-  size_t read(std::span<int32_t> ids) {
+  size_t read_ids(std::span<int32_t> ids) {
     const auto count =
-        static_cast<size_t>(std::min(static_cast<int64_t>(ids.size()), num_tokens_ - position_));
+        static_cast<size_t>(std::min(static_cast<int64_t>(ids.size()), num_tokens_ - next_token_));
     buffer_.resize(count * static_cast<size_t>(token_bytes_));
-    read_whole(buffer_.data(), buffer_.size());
+    if (read_fully(*source_, buffer_.data(), buffer_.size()) < buffer_.size())
+      fail("{}: truncated at token {} of {}", source_->where(), next_token_, num_tokens_);
     for (size_t i = 0; i < count; ++i) {
       const char* const at = buffer_.data() + i * static_cast<size_t>(token_bytes_);
-      const int64_t id = token_bytes_ == 2 ? load<uint16_t>(at) : load<uint32_t>(at);
-      if (id >= vocab_size_)
+      const int64_t id = token_bytes_ == 2 ? from_bytes<uint16_t>(at) : from_bytes<uint32_t>(at);
+      if (id >= vocab_size())
         fail(
             "{}: token {} has id {}, but the vocabulary has {} ids; name the tokenizer that made "
             "the file, and the width of ids if it is another (--token_dtype)",
-            source_->where(), position_ + static_cast<int64_t>(i), id, vocab_size_);
+            source_->where(), next_token_ + static_cast<int64_t>(i), id, vocab_size());
       ids[i] = static_cast<int32_t>(id);
     }
-    position_ += static_cast<int64_t>(count);
+    next_token_ += static_cast<int64_t>(count);
     return count;
   }
 
+  static void count(size_t ids, DocumentBatch* batch) {
+    batch->bytes += static_cast<int64_t>(ids * sizeof(int32_t));
+  }
+
+  // Adds a whole document to its split, if that is wanted.
+  void add_document(std::span<const int32_t> document, const SplitSet& wanted,
+                    DocumentBatch* batch) const {
+    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
+                                 document.size_bytes());
+    const bool is_validation = input_.validation_part == ValidationPart::kWhole ||
+                               (input_.validation_part == ValidationPart::kByDocument &&
+                                in_validation_split(bytes, build_.validation_fraction));
+    const Split split = is_validation ? kValidation : kTrain;
+    if (wanted[split]) batch->tokens[split].add(document);
+    count(document.size(), batch);
+  }
+
+  const BuildInput& input_;
+  const TokenBuild& build_;
+
  private:
+  int64_t vocab_size() const { return build_.identity.vocab_size; }
+
   // Reads llm.c's header. False if the file has none.
-  bool read_header(std::string_view head, int64_t file_bytes) {
+  bool read_header(std::string_view head) {
     const std::string& where = source_->where();
     if (head.size() < kHeaderBytes) return false;
-    const auto field = [&](size_t i) { return load<int32_t>(head.data() + i * sizeof(int32_t)); };
+    const auto field = [&](size_t i) {
+      return from_bytes<int32_t>(head.data() + i * sizeof(int32_t));
+    };
     for (const Kind& kind : kKinds) {
       if (field(0) == static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(kind.magic))))
         fail("{}: llm.c's token file in big-endian byte order; numpy's byteswap() converts it",
@@ -144,101 +168,50 @@ class TokenBinReader {
       header_bytes_ = kHeaderBytes;
       token_bytes_ = kind.token_bytes;
       num_tokens_ = field(2);
-      if (num_tokens_ < 0 || header_bytes_ + num_tokens_ * token_bytes_ != file_bytes)
+      if (num_tokens_ < 0 || header_bytes_ + num_tokens_ * token_bytes_ != input_.bytes)
         fail("{}: its header says {} tokens of {} bytes, but the file has {} bytes", where,
-             field(2), token_bytes_, file_bytes);
+             field(2), token_bytes_, input_.bytes);
       return true;
     }
     return false;
   }
 
   // Finds the size of an id in a file without a header.
-  void choose_width(std::string_view head, const BuildInput& input, TokenDType dtype) {
+  void choose_width(std::string_view head) {
     const std::string& where = source_->where();
-    const bool is_indexed = has_megatron_index(input.path, dtype);
+    const TokenDType dtype = build_.token_dtype;
+    const bool is_indexed = has_megatron_index(input_.path, dtype);
     if (is_indexed)
-      token_bytes_ = MegatronIndex(MegatronIndex::beside(input.path), input.bytes).token_bytes();
+      token_bytes_ = MegatronIndex(MegatronIndex::beside(input_.path), input_.bytes).token_bytes();
     else if (dtype != TokenDType::kAuto)
       token_bytes_ = dtype == TokenDType::kU16 ? 2 : 4;
     const bool is_known = is_indexed || dtype != TokenDType::kAuto;
-    const int64_t least_bytes = vocab_size_ <= int64_t{1} << 16 ? 2 : 4;
+    const int64_t least_bytes = vocab_size() <= int64_t{1} << 16 ? 2 : 4;
     if (!is_known) token_bytes_ = least_bytes;
     const std::string other = is_known ? "" : unlike_tokens(head, token_bytes_);
     if (!other.empty())
       fail("{}: seems not to hold token ids of {} bytes: it {}. If it does, give --token_dtype={}",
            where, token_bytes_, other, token_bytes_ == 2 ? "u16" : "u32");
     if (token_bytes_ < least_bytes)
-      fail("{}: ids of 2 bytes cannot come from a vocabulary of {}", where, vocab_size_);
-    if (input.bytes % token_bytes_ != 0)
-      fail("{}: has {} bytes, which is not a multiple of {}-byte tokens", where, input.bytes,
+      fail("{}: ids of 2 bytes cannot come from a vocabulary of {}", where, vocab_size());
+    if (input_.bytes % token_bytes_ != 0)
+      fail("{}: has {} bytes, which is not a multiple of {}-byte tokens", where, input_.bytes,
            token_bytes_);
-    num_tokens_ = input.bytes / token_bytes_;
-  }
-
-  // Reads exactly `size` bytes.
-  void read_whole(char* into, size_t size) {
-    for (size_t have = 0; have < size;) {
-      const size_t got = source_->read(into + have, size - have);
-      if (got == 0)
-        fail("{}: truncated at token {} of {}", source_->where(), position_, num_tokens_);
-      have += got;
-    }
+    num_tokens_ = input_.bytes / token_bytes_;
   }
 
   std::unique_ptr<ByteSource> source_;
-  int64_t vocab_size_;
   int64_t header_bytes_ = 0;
   int64_t token_bytes_ = 2;
   int64_t num_tokens_ = 0;
-  int64_t position_ = 0;
+  int64_t next_token_ = 0;
   std::vector<char> buffer_;
-};
-
-// Token inputs. An end id is the last id of its document, as nanoGPT writes it. llm.c writes it
-// before each document, so one at the very beginning of a file is dropped.
-
-constexpr size_t kBytesAtATime = 1 << 18;
-
-class TokenReader : public InputReader {
- public:
-  TokenReader(std::unique_ptr<ByteSource> source, const BuildInput& input, const TokenBuild& build)
-      : tokens_(std::move(source), input, build),
-        validation_part_(input.validation_part),
-        fraction_(build.validation_fraction) {}
-  SkippedRecords skipped() const final { return {}; }
-  int64_t bytes_read() const final { return tokens_.bytes_read(); }
-
- protected:
-  static void count(size_t ids, DocumentBatch* batch) {
-    batch->bytes += static_cast<int64_t>(ids * sizeof(int32_t));
-  }
-  // Adds a whole document to its split, if that is wanted.
-  void add_document(std::span<const int32_t> document, const SplitSet& wanted,
-                    DocumentBatch* batch) const {
-    const std::string_view bytes(reinterpret_cast<const char*>(document.data()),
-                                 document.size_bytes());
-    const bool is_validation =
-        validation_part_ == ValidationPart::kWhole ||
-        (validation_part_ == ValidationPart::kByDocument && in_validation_split(bytes, fraction_));
-    const Split split = is_validation ? kValidation : kTrain;
-    if (wanted[split]) batch->tokens[split].add(document);
-    count(document.size(), batch);
-  }
-
-  TokenBinReader tokens_;
-  ValidationPart validation_part_;
-  double fraction_;
 };
 
 // Documents end with an id.
 class DelimitedTokens final : public TokenReader {
  public:
-  DelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
-                  const TokenBuild& build)
-      : TokenReader(std::move(source), input, build),
-        where_(input.path.string()),
-        end_id_(*build.end_of_tokens),
-        most_ids_(static_cast<size_t>(build.read.max_document_bytes) / sizeof(int32_t)) {}
+  using TokenReader::TokenReader;
 
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
     const size_t size = find_document();
@@ -251,7 +224,7 @@ class DelimitedTokens final : public TokenReader {
 
   ShardPosition position() const override { return position_; }
   void seek(const ShardPosition& position) override {
-    tokens_.seek(position.offset);
+    seek_token(position.offset);
     position_ = position;
     pending_.clear();
     used_ = 0;
@@ -260,16 +233,18 @@ class DelimitedTokens final : public TokenReader {
  private:
   // Returns the size of the document at used_ of pending_, read if needed; 0 at the end.
   size_t find_document() {
+    const int32_t end_id = *build_.end_of_tokens;
+    const auto most_ids = static_cast<size_t>(build_.read.max_document_bytes) / sizeof(int32_t);
     for (size_t searched = 0;;) {
       const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(used_);
       const auto found =
-          std::find(begin + static_cast<std::ptrdiff_t>(searched), pending_.end(), end_id_);
+          std::find(begin + static_cast<std::ptrdiff_t>(searched), pending_.end(), end_id);
       const auto size = static_cast<size_t>(found - begin);
-      if (size > most_ids_)
+      if (size > most_ids)
         fail(
             "{}: the document that begins at token {} has more than {} tokens; check that id {} "
             "ends documents (--end_id); if no id does, use --end_of_document=none",
-            where_, position_.offset, most_ids_, end_id_);
+            input_.path.string(), position_.offset, most_ids, end_id);
       if (found != pending_.end() && position_.offset == 0 && size == 0) {
         ++used_;
         ++position_.offset;
@@ -286,14 +261,11 @@ class DelimitedTokens final : public TokenReader {
     used_ = 0;
     const size_t had = pending_.size();
     pending_.resize(had + kBytesAtATime);
-    const size_t got = tokens_.read(std::span(pending_).subspan(had));
+    const size_t got = read_ids(std::span(pending_).subspan(had));
     pending_.resize(had + got);
     return got > 0;
   }
 
-  std::string where_;
-  int32_t end_id_;
-  size_t most_ids_;
   ShardPosition position_;
   std::vector<int32_t> pending_;  // Ids read; those before used_ are consumed.
   size_t used_ = 0;
@@ -305,9 +277,7 @@ class IndexedTokens final : public TokenReader {
   IndexedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
                 const TokenBuild& build)
       : TokenReader(std::move(source), input, build),
-        index_(MegatronIndex::beside(input.path), input.bytes),
-        where_(MegatronIndex::beside(input.path).string()),
-        most_ids_(build.read.max_document_bytes / static_cast<int64_t>(sizeof(int32_t))) {
+        index_(MegatronIndex::beside(input.path), input.bytes) {
     seek({});
   }
 
@@ -315,11 +285,12 @@ class IndexedTokens final : public TokenReader {
     if (position_.document == index_.num_documents()) return false;
     const int64_t end = index_.begin(position_.document + 1);
     const int64_t size = end - position_.offset;
-    if (size < 0 || size > most_ids_)
-      fail("{}: document {} has {} tokens, expected at most {}", where_, position_.document, size,
-           most_ids_);
+    const auto most_ids = build_.read.max_document_bytes / static_cast<int64_t>(sizeof(int32_t));
+    if (size < 0 || size > most_ids)
+      fail("{}: document {} has {} tokens, expected at most {}",
+           MegatronIndex::beside(input_.path).string(), position_.document, size, most_ids);
     std::vector<int32_t> ids(static_cast<size_t>(size));
-    tokens_.read(ids);
+    read_ids(ids);
     add_document(ids, wanted, batch);
     position_ = {position_.document + 1, end};
     return true;
@@ -328,13 +299,11 @@ class IndexedTokens final : public TokenReader {
   ShardPosition position() const override { return position_; }
   void seek(const ShardPosition& position) override {
     position_ = {position.document, index_.begin(position.document)};
-    tokens_.seek(position_.offset);
+    seek_token(position_.offset);
   }
 
  private:
   MegatronIndex index_;
-  std::string where_;
-  int64_t most_ids_;
   ShardPosition position_;
 };
 
@@ -344,28 +313,28 @@ class UndelimitedTokens final : public TokenReader {
   UndelimitedTokens(std::unique_ptr<ByteSource> source, const BuildInput& input,
                     const TokenBuild& build)
       : TokenReader(std::move(source), input, build) {
-    const int64_t size = tokens_.num_tokens();
+    const int64_t size = num_tokens();
     tail_ = size;
-    if (validation_part_ == ValidationPart::kWhole) tail_ = 0;
-    if (validation_part_ == ValidationPart::kTail)
-      tail_ = static_cast<int64_t>(static_cast<double>(size) * (1.0 - fraction_));
+    if (input.validation_part == ValidationPart::kWhole) tail_ = 0;
+    if (input.validation_part == ValidationPart::kTail)
+      tail_ = static_cast<int64_t>(static_cast<double>(size) * (1.0 - build.validation_fraction));
   }
 
   bool read(const SplitSet& wanted, DocumentBatch* batch) override {
-    const int64_t begin = tokens_.position();
+    const int64_t begin = next_token();
     const Split split = begin < tail_ ? kTrain : kValidation;
-    const int64_t end = split == kTrain ? tail_ : tokens_.num_tokens();
+    const int64_t end = split == kTrain ? tail_ : num_tokens();
     if (begin == end) return false;
     std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(kBytesAtATime, end - begin)));
-    tokens_.read(ids);
+    read_ids(ids);
     count(ids.size(), batch);
     if (!wanted[split]) return true;
     batch->tokens[split].add(ids, begin != 0 && begin != tail_ ? DocumentIds::kContinues : 0);
     return true;
   }
 
-  ShardPosition position() const override { return {0, tokens_.position()}; }
-  void seek(const ShardPosition& position) override { tokens_.seek(position.offset); }
+  ShardPosition position() const override { return {0, next_token()}; }
+  void seek(const ShardPosition& position) override { seek_token(position.offset); }
 
  private:
   int64_t tail_ = 0;  // The first token of the validation split.

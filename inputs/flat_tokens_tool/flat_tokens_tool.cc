@@ -72,12 +72,6 @@ void ask_to_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-bool asks_help(const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return argument == "--help" || argument == "-h";
-  });
-}
-
 void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& notes) {
   const std::vector<FlatTokensCommand> commands = {
       build_command(), inspect_command(), import_command(), export_command(), train_command()};
@@ -85,10 +79,11 @@ void dispatch(const std::vector<std::string>& arguments, std::ostream& out, std:
   for (const FlatTokensCommand& command : commands) names.push_back(command.name);
   if (arguments.empty())
     throw UsageError(fmt::format("expected a command: {}", fmt::join(names, ", ")));
-  const auto chosen =
-      std::find_if(commands.begin(), commands.end(),
-                   [&](const FlatTokensCommand& command) { return command.name == arguments[0]; });
-  if (arguments[0] == "help" || asks_help(arguments)) {
+  const auto chosen = std::ranges::find(commands, arguments[0], &FlatTokensCommand::name);
+  const auto asks = [&](const char* flag) {
+    return std::ranges::find(arguments, flag) != arguments.end();
+  };
+  if (arguments[0] == "help" || asks("--help") || asks("-h")) {
     for (const FlatTokensCommand& command : commands)
       if (chosen == commands.end() || chosen->name == command.name)
         fmt::print(out, "flat_tokens {}\n\n{}\n{}\n", command.usage, wrapped(command.about, 2),

@@ -16,9 +16,10 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
+#include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/flat_tokens/manifest.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"
-#include "inputs/tokenizers/make_tokenizer.h"
+#include "inputs/tokenizers/tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -216,20 +217,8 @@ class Inspection {
  private:
   // Without a tokenizer, ids are printed as numbers.
   void open_tokenizer(const FlatTokensReader& reader) {
-    tokenizer_.reset();
-    const std::string& name = reader.tokenizer_name();
     try {
-      const std::string definition = reader.tokenizer_definition();
-      if (!flags_.tokenizer.string().empty()) {
-        tokenizer_ = make_tokenizer(flags_.tokenizer.string());
-      } else if (!definition.empty()) {
-        tokenizer_ = tokenizer_of_definition(name, definition);
-      } else if (name == "bytes") {
-        tokenizer_ = make_tokenizer(name);
-      }
-      if (tokenizer_ != nullptr && tokenizer_->fingerprint() != reader.tokenizer_fingerprint())
-        fail("{}: its tokens were made by tokenizer '{}' with fingerprint '{}'; {} has '{}'", path_,
-             name, reader.tokenizer_fingerprint(), tokenizer_->name(), tokenizer_->fingerprint());
+      tokenizer_ = tokenizer_of_tokens(reader, path_, flags_.tokenizer.string());
     } catch (const Error& error) {
       if (!flags_.tokenizer.string().empty()) throw;
       tokenizer_.reset();

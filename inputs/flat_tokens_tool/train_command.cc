@@ -185,16 +185,8 @@ struct TrainTokenizer {
     };
     std::vector<WordCounts> counts(static_cast<size_t>(
         threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency()))));
-    std::vector<std::thread> workers;
-    workers.reserve(counts.size());
-    try {
-      for (size_t i = 1; i < counts.size(); ++i)
-        workers.push_back(start_thread([&, i] { work(&counts[i]); }));
-    } catch (const Error&) {
-      // The other threads do its work.
-    }
-    work(&counts[0]);
-    for (std::thread& worker : workers) worker.join();
+    const int64_t count = std::ssize(counts);
+    parallel_for(count, count, [&](int64_t i) { work(&counts[static_cast<size_t>(i)]); });
     *documents = queue.documents();
     for (; counts.size() > 1; counts.pop_back())
       for (const auto& [word, count] : counts.back()) counts[0][word] += count;

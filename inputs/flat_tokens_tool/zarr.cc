@@ -149,8 +149,8 @@ uint64_t load(const char* bytes, int64_t size) {
 }
 
 bool is_chunk_name(const std::string& name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(),
-                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !name.empty() &&
+         std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 // One-dimensional integer arrays: chunks compressed by blosc, zlib, gzip or Zstandard, with an
@@ -197,6 +197,18 @@ class ZarrArray {
     return values;
   }
 
+  // Returns the next elements, at most `most` and of one chunk; empty only at the end.
+  std::span<const uint64_t> take(int64_t most) {
+    if (used_ == chunk_.size()) {
+      if (next_ == num_chunks()) return {};
+      chunk_ = read_chunk(next_++);
+      used_ = 0;
+    }
+    const size_t count = std::min(chunk_.size() - used_, static_cast<size_t>(most));
+    used_ += count;
+    return std::span(chunk_).subspan(used_ - count, count);
+  }
+
  private:
   // Checks for missing chunks: they have the fill value, which is rarely intended for tokens. If
   // nearly all are missing, the store was not copied completely, or its metadata is wrong.
@@ -213,6 +225,9 @@ class ZarrArray {
 
   fs::path folder_;
   ZarrMetadata metadata_;
+  std::vector<uint64_t> chunk_;  // The last that `take` has read,
+  size_t used_ = 0;              // its elements that were taken,
+  int64_t next_ = 0;             // and the number of the next.
 };
 
 constexpr int64_t kMostZarrIds = int64_t{1} << 31;
@@ -227,9 +242,8 @@ std::vector<std::string> zarr_splits(const fs::path& store) {
   if (splits.empty())
     fail("{}: not a zarr store of seqax's flat tokens: no group has 'encoded_tokens'",
          store.string());
-  std::sort(splits.begin(), splits.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a != "train", a) < std::pair(b != "train", b);
-  });
+  std::ranges::sort(splits, {},
+                    [](const std::string& name) { return std::pair(name != "train", name); });
   return splits;
 }
 
@@ -243,30 +257,6 @@ int64_t zarr_max_token_id(const fs::path& store, const std::string& split) {
     fail("{} is {}, expected 0 to {}", id.where(), id.as_integer(), kMostZarrIds - 1);
   return id.as_integer();
 }
-
-// Reads the elements of an array in order, one chunk at a time.
-class Elements {
- public:
-  explicit Elements(const ZarrArray& array) : array_(array) {}
-
-  // Returns the next elements, at most `most`; empty only at the end.
-  std::span<const uint64_t> take(int64_t most) {
-    if (used_ == chunk_.size()) {
-      if (next_ == array_.num_chunks()) return {};
-      chunk_ = array_.read_chunk(next_++);
-      used_ = 0;
-    }
-    const size_t count = std::min(chunk_.size() - used_, static_cast<size_t>(most));
-    used_ += count;
-    return std::span(chunk_).subspan(used_ - count, count);
-  }
-
- private:
-  const ZarrArray& array_;
-  std::vector<uint64_t> chunk_;
-  size_t used_ = 0;
-  int64_t next_ = 0;
-};
 
 struct ImportedSplit {
   int64_t tokens = 0;
@@ -283,23 +273,19 @@ class SplitImport {
         tokens_(store / split / "encoded_tokens"),
         starts_(store / split / "seq_starts"),
         max_token_id_(zarr_max_token_id(store, split)),
-        writer_(writer),
-        encoded_(tokens_) {}
+        writer_(writer) {}
 
   ImportedSplit run() {
     check_sizes();
-    Elements starts(starts_);
     int64_t number = 0;
-    for (auto some = starts.take(kAll); !some.empty(); some = starts.take(kAll))
-      for (const uint64_t start : some) take_start(number++, start);
+    for (int64_t chunk = 0; chunk < starts_.num_chunks(); ++chunk)
+      for (const uint64_t start : starts_.read_chunk(chunk)) take_start(number++, start);
     if (begin_ != tokens_.size())
       fail("{}: seq_starts ends at {}, but there are {} tokens", where_, begin_, tokens_.size());
     return imported_;
   }
 
  private:
-  static constexpr int64_t kAll = INT64_MAX;
-
   void check_sizes() const {
     if (tokens_.size() == 0) fail("{}: has no tokens", where_);
     if (starts_.size() < 2)
@@ -327,7 +313,7 @@ class SplitImport {
     if (begin_ < end) ++imported_.documents;
     imported_.tokens += end - begin_;
     for (bool continues = false; begin_ < end; continues = true) {
-      const std::vector<int32_t> ids = ids_of(encoded_.take(end - begin_), continues);
+      const std::vector<int32_t> ids = ids_of(tokens_.take(end - begin_), continues);
       if (continues) {
         writer_->extend_document(ids);
       } else {
@@ -358,7 +344,6 @@ class SplitImport {
   ZarrArray starts_;
   int64_t max_token_id_;
   FlatTokensWriter* writer_;
-  Elements encoded_;
   int64_t begin_ = 0;  // Start of the next document.
   ImportedSplit imported_;
 };

@@ -47,15 +47,6 @@ Cursors cursors_of(const Cursors& all, const std::string& name) {
   return found;
 }
 
-int64_t saved_rows(const Cursors& cursors, const std::string& key) {
-  const auto found = cursors.find(key);
-  if (found == cursors.end()) return 0;
-  const std::optional<int64_t> rows = parse_integer(found->second);
-  if (!rows || *rows < 0)
-    fail("the state of a mixture: '{}' is '{}', expected a number of rows", key, found->second);
-  return *rows;
-}
-
 }  // namespace
 
 MixtureInput::MixtureInput(const HParams& p) : IndexedInput(example_stream(p)), p_(p) {
@@ -232,7 +223,7 @@ void MixtureInput::end_sources(std::vector<WeightStage> stages) {
                        ? std::nullopt
                        : std::optional(std::max<int64_t>(0, *count - base_.given[i])));
   }
-  if (std::none_of(rows.begin(), rows.end(), [](const auto& count) { return count.has_value(); }))
+  if (std::ranges::none_of(rows, [](const auto& count) { return count.has_value(); }))
     fail(
         "mixture '{}': exhausted={}, but every source repeats or is unbounded; set repeat=false in "
         "those that may end",
@@ -357,11 +348,11 @@ void MixtureInput::resume(const std::map<std::string, std::string>& cursors, int
   }
   if (examples > 0 && !is_mixture)
     fail("mixture '{}': the saved state is of another kind of input", name());
-  Place here{examples, {}}, origin{saved_rows(cursors, kOriginRow), {}};
+  Place here{examples, {}}, origin{saved_integer(cursors, kOriginRow, 0).value_or(0), {}};
   for (size_t i = 0; i < sources_.size(); ++i) {
     const ErrorContext where("sources." + names_[i]);
-    here.given.push_back(saved_rows(cursors, kGivenPrefix + names_[i]));
-    origin.given.push_back(saved_rows(cursors, kOriginPrefix + names_[i]));
+    here.given.push_back(saved_integer(cursors, kGivenPrefix + names_[i], 0).value_or(0));
+    origin.given.push_back(saved_integer(cursors, kOriginPrefix + names_[i], 0).value_or(0));
     if (cursors.contains(kGivenPrefix + names_[i]))
       sources_[i]->resume(cursors_of(cursors, names_[i]), here.given[i]);
     else

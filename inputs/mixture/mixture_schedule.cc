@@ -24,8 +24,8 @@ std::vector<int64_t> apportion_rows(const std::vector<double>& weights, int64_t 
   }
   std::vector<size_t> order(weights.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  std::ranges::stable_sort(order,
+                           [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
   int64_t left = block_size - std::accumulate(counts.begin(), counts.end(), int64_t{0});
   for (size_t i = 0; left > 0; i = (i + 1) % order.size()) {
     if (weights[order[i]] == 0.0) continue;
@@ -91,9 +91,7 @@ std::optional<int64_t> MixtureSchedule::size() const {
 }
 
 const MixtureSchedule::Stage& MixtureSchedule::stage_of(int64_t block) const {
-  const auto after =
-      std::upper_bound(stages_.begin(), stages_.end(), block,
-                       [](int64_t at, const Stage& stage) { return at < stage.first_block; });
+  const auto after = std::ranges::upper_bound(stages_, block, {}, &Stage::first_block);
   return *std::prev(after);
 }
 
@@ -170,7 +168,7 @@ std::vector<double> weights_left(std::vector<double> weights, const Rows& left) 
 }
 
 bool has_any(const std::vector<double>& weights) {
-  return std::any_of(weights.begin(), weights.end(), [](double weight) { return weight > 0.0; });
+  return std::ranges::any_of(weights, [](double weight) { return weight > 0.0; });
 }
 
 // Returns how many such blocks the rows suffice for, at most `most`.

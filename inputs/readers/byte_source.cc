@@ -72,6 +72,13 @@ class FileSource final : public ByteSource {
 
 }  // namespace
 
+size_t read_fully(ByteSource& source, char* into, size_t size) {
+  size_t have = 0;
+  for (size_t got = 1; got > 0 && have < size; have += got)
+    got = source.read(into + have, size - have);
+  return have;
+}
+
 std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path) {
   return std::make_unique<FileSource>(path);
 }

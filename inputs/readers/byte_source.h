@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -24,6 +25,17 @@ class ByteSource {
   // The file name, for messages.
   virtual const std::string& where() const = 0;
 };
+
+// Reads `size` bytes, fewer only at the end; returns how many.
+size_t read_fully(ByteSource& source, char* into, size_t size);
+
+// Returns the value with these bytes.
+template <typename T>
+T from_bytes(const char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
 
 std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path);
 

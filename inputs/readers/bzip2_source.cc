@@ -15,60 +15,37 @@ namespace {
 class Bzip2Source final : public CompressedSource {
  public:
   explicit Bzip2Source(std::unique_ptr<ByteSource> compressed)
-      : CompressedSource(std::move(compressed)) {}
+      : CompressedSource(std::move(compressed), "bzip2") {}
   ~Bzip2Source() override { restart(); }
-  Bzip2Source(const Bzip2Source&) = delete;
-  Bzip2Source& operator=(const Bzip2Source&) = delete;
 
- protected:
+ private:
   size_t decompress(char* into, size_t size) override {
     constexpr size_t kMostAtOnce = 1 << 30;  // libbz2 counts in 32 bits.
-    const auto most = static_cast<unsigned>(std::min(size, kMostAtOnce));
+    if (!is_open_ && BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) fail_memory();
+    is_open_ = is_inside_ = has_begun_ = true;
+    stream_.next_in = const_cast<char*>(next_);
+    stream_.avail_in = static_cast<unsigned>(end_ - next_);
     stream_.next_out = into;
-    stream_.avail_out = most;
-    while (stream_.avail_out == most) {
-      if (next_ == end_ && !refill()) {
-        if (is_in_stream_ || !has_stream_) fail_truncated("bzip2");
-        return 0;
-      }
-      decompress_some();
-    }
-    return most - stream_.avail_out;
+    stream_.avail_out = static_cast<unsigned>(std::min(size, kMostAtOnce));
+    const int result = BZ2_bzDecompress(&stream_);
+    next_ = stream_.next_in;
+    if (result == BZ_MEM_ERROR) fail_memory();
+    if (result != BZ_OK && result != BZ_STREAM_END) fail_damaged("wrong data or checksum");
+    is_inside_ = result == BZ_OK;
+    if (!is_inside_) restart();
+    return static_cast<size_t>(stream_.next_out - into);
   }
 
   void restart() override {
-    if (is_in_stream_) BZ2_bzDecompressEnd(&stream_);
-    is_in_stream_ = has_stream_ = false;
-  }
-
- private:
-  void decompress_some() {
-    if (!is_in_stream_ && BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK)
-      fail("{}: out of memory for decompression", where());
-    is_in_stream_ = has_stream_ = true;
-    stream_.next_in = const_cast<char*>(next_);
-    stream_.avail_in = static_cast<unsigned>(end_ - next_);
-    const int result = BZ2_bzDecompress(&stream_);
-    next_ = stream_.next_in;
-    if (result == BZ_STREAM_END) {
-      BZ2_bzDecompressEnd(&stream_);
-      is_in_stream_ = false;
-    } else if (result == BZ_MEM_ERROR) {
-      fail("{}: out of memory for decompression", where());
-    } else if (result != BZ_OK) {
-      fail_damaged("bzip2", "wrong data or checksum");
-    }
+    if (is_open_) BZ2_bzDecompressEnd(&stream_);
+    is_open_ = false;
   }
 
   bz_stream stream_{};
-  bool is_in_stream_ = false;
-  bool has_stream_ = false;  // Any stream so far.
+  bool is_open_ = false;
 };
 
-const CompressionRegistrar kBzip2{
-    {"bzip2", ".bz2", "1AY&SY", 4, [](std::unique_ptr<ByteSource> compressed) {
-       return std::unique_ptr<ByteSource>(std::make_unique<Bzip2Source>(std::move(compressed)));
-     }}};
+const CompressionRegistrar kBzip2{{"bzip2", ".bz2", "1AY&SY", 4, decompress_as<Bzip2Source>}};
 
 }  // namespace
 }  // namespace tessera

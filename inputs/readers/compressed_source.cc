@@ -14,9 +14,16 @@ constexpr size_t kCompressedBlock = 1 << 16;
 
 size_t CompressedSource::read(char* into, size_t size) {
   if (size == 0) return 0;
-  const size_t got = decompress(into, size);
-  position_ += static_cast<int64_t>(got);
-  return got;
+  for (;;) {
+    const bool has_bytes = next_ != end_ || refill();
+    if (!has_bytes && !holds_output_) {
+      if (is_inside_ || !has_begun_) fail_truncated();
+      return 0;
+    }
+    const size_t got = decompress(into, size);
+    position_ += static_cast<int64_t>(got);
+    if (got > 0) return got;
+  }
 }
 
 void CompressedSource::seek(int64_t offset) {
@@ -24,6 +31,7 @@ void CompressedSource::seek(int64_t offset) {
     compressed_->seek(0);
     next_ = end_ = nullptr;
     position_ = 0;
+    is_inside_ = has_begun_ = holds_output_ = false;
     restart();
   }
   std::vector<char> skipped(position_ < offset ? kCompressedBlock : 0);
@@ -43,13 +51,15 @@ bool CompressedSource::refill() {
   return got > 0;
 }
 
-void CompressedSource::fail_truncated(const char* format) const {
+void CompressedSource::fail_truncated() const {
   fail("{}: the {} stream is truncated after {} bytes of text; copy or download it again", where(),
-       format, position_);
+       format_, position_);
 }
 
-void CompressedSource::fail_damaged(const char* format, const char* reason) const {
-  fail("{}: damaged {} stream after {} bytes of text: {}", where(), format, position_, reason);
+void CompressedSource::fail_damaged(const char* reason) const {
+  fail("{}: damaged {} stream after {} bytes of text: {}", where(), format_, position_, reason);
 }
+
+void CompressedSource::fail_memory() const { fail("{}: out of memory for decompression", where()); }
 
 }  // namespace tessera

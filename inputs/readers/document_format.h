@@ -31,6 +31,13 @@ struct DocumentFormat {
                                           const ReadOptions& options) = nullptr;
 };
 
+// DocumentFormat::open of a class.
+template <typename Documents>
+std::unique_ptr<DocumentReader> read_as(std::unique_ptr<ByteSource> source,
+                                        const ReadOptions& options) {
+  return std::make_unique<Documents>(std::move(source), options);
+}
+
 // Registers a format when a library is loaded; the first of a name counts.
 struct DocumentFormatRegistrar {
   explicit DocumentFormatRegistrar(const DocumentFormat& format);

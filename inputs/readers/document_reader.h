@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/hparams/fields.h"
 #include "inputs/readers/document_map.h"
 
@@ -62,8 +63,12 @@ struct CorruptRecordCount {
 inline constexpr std::string_view kTooSlow = "too slow for the tokenizer's pattern";  // A reason.
 
 // Counts a corrupt record if they are skipped; else Error.
-void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault, std::string_view reason,
-                  CorruptRecordCount* count);
+inline void skip_or_fail(CorruptRecords corrupt_records, const std::string& fault,
+                         std::string_view reason, CorruptRecordCount* count) {
+  if (corrupt_records == CorruptRecords::kFail)
+    fail("{} (broken=skip skips and counts corrupt records)", fault);
+  count->add({1, fault, {{std::string(reason), 1}}});
+}
 
 class DocumentReader {
  public:

@@ -140,17 +140,13 @@ class JsonLineDocuments final : public PieceDocuments {
   simdjson::dom::parser parser_;
 };
 
-const DocumentFormat kJsonLines = {
-    .name = "jsonl",
-    .title = "lines of JSON",
-    .extensions = {".jsonl", ".ndjson", ".json"},
-    .record = "line",
-    .is_text = true,
-    .has_ids = true,
-    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-      return std::unique_ptr<DocumentReader>(
-          std::make_unique<JsonLineDocuments>(std::move(source), options));
-    }};
+const DocumentFormat kJsonLines = {.name = "jsonl",
+                                   .title = "lines of JSON",
+                                   .extensions = {".jsonl", ".ndjson", ".json"},
+                                   .record = "line",
+                                   .is_text = true,
+                                   .has_ids = true,
+                                   .open = read_as<JsonLineDocuments>};
 const DocumentFormatRegistrar kRegisterJsonLines(kJsonLines);
 
 }  // namespace

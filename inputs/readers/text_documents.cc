@@ -27,17 +27,13 @@ class TextDocuments final : public PieceDocuments {
   }
 };
 
-const DocumentFormat kText = {
-    .name = "text",
-    .title = "text",
-    .extensions = {".txt", ".text", ".md"},
-    .record = "document",
-    .is_text = true,
-    .has_records = false,
-    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-      return std::unique_ptr<DocumentReader>(
-          std::make_unique<TextDocuments>(std::move(source), options));
-    }};
+const DocumentFormat kText = {.name = "text",
+                              .title = "text",
+                              .extensions = {".txt", ".text", ".md"},
+                              .record = "document",
+                              .is_text = true,
+                              .has_records = false,
+                              .open = read_as<TextDocuments>};
 const DocumentFormatRegistrar kRegisterText(kText);
 
 }  // namespace

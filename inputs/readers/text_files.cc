@@ -73,8 +73,8 @@ std::vector<ObjectInfo> objects_of(const std::string& url) {
 
 // Returns whether a part of a name below a folder is hidden.
 bool is_hidden(const fs::path& name) {
-  return std::any_of(name.begin(), name.end(),
-                     [](const fs::path& part) { return part.string().starts_with('.'); });
+  return std::ranges::any_of(name,
+                             [](const fs::path& part) { return part.string().starts_with('.'); });
 }
 
 // Returns why a folder is not searched: a program writes its files. "" if it is searched.
@@ -138,15 +138,14 @@ class Finder {
     if (error)
       fail("{}: cannot read the folder: {}; name the files to read", folder.string(),
            error.message());
-    std::sort(entries.begin(), entries.end());
+    std::ranges::sort(entries);
     for (const fs::path& entry : entries) add_entry(entry, root);
   }
 
   TextFiles found() const {
     TextFiles found;
     for (const auto& [unused, file] : files_) found.files.push_back(file);
-    std::sort(found.files.begin(), found.files.end(),
-              [](const TextFile& a, const TextFile& b) { return a.path < b.path; });
+    std::ranges::sort(found.files, {}, &TextFile::path);
     for (const auto& [reason, paths] : refused_)
       found.left_out +=
           fmt::format("{}{}: {} ({}{})", found.left_out.empty() ? "left out: " : ", ", reason,
@@ -228,7 +227,7 @@ std::vector<fs::path> matching_files(const std::string& pattern) {
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
     paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
-  std::sort(paths.begin(), paths.end());  // By bytes, in any locale.
+  std::ranges::sort(paths);  // By bytes, in any locale.
   return paths;
 }
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/masked_crc32c.h"
 #include "inputs/readers/record_documents.h"
 
 namespace tessera {
@@ -116,7 +116,7 @@ class TfRecordDocuments final : public RecordDocuments {
     read_whole(buffer_.data(), buffer_.size());
     offset_ += static_cast<int64_t>(buffer_.size());
     const std::string_view data(buffer_.data(), size);
-    if (masked_crc32c(data) != load<uint32_t>(buffer_.data() + size))
+    if (masked_crc32c(data) != from_bytes<uint32_t>(buffer_.data() + size))
       return Record{std::nullopt, "the checksum of its data is wrong"};
     return parse(data);
   }
@@ -136,20 +136,13 @@ class TfRecordDocuments final : public RecordDocuments {
  private:
   static constexpr uint64_t kMostOtherFeatures = 1 << 24;
 
-  template <typename T>
-  static T load(const char* bytes) {
-    T value;
-    std::memcpy(&value, bytes, sizeof(value));
-    return value;
-  }
-
   // Reads the length of a record and the checksum of the length; false at the end.
   bool read_head(uint64_t* size) {
     std::array<char, sizeof(uint64_t) + sizeof(uint32_t)> head{};
     if (!read_whole(head.data(), head.size(), true)) return false;
-    *size = load<uint64_t>(head.data());
+    *size = from_bytes<uint64_t>(head.data());
     const std::string_view length(head.data(), sizeof(uint64_t));
-    if (masked_crc32c(length) != load<uint32_t>(head.data() + sizeof(uint64_t)) ||
+    if (masked_crc32c(length) != from_bytes<uint32_t>(head.data() + sizeof(uint64_t)) ||
         *size > uint64_t{std::numeric_limits<int64_t>::max()} / 2)
       fail("{}: damaged at byte {}: the checksum of a record's length is wrong{}", where(), offset_,
            offset_ == 0 ? ", or it is no TFRecord file" : "");
@@ -168,13 +161,10 @@ class TfRecordDocuments final : public RecordDocuments {
 
   // Reads exactly `size` bytes, or none at the end if it may be there: false.
   bool read_whole(char* into, size_t size, bool may_end = false) {
-    for (size_t have = 0; have < size;) {
-      const size_t got = source_->read(into + have, size - have);
-      if (got == 0 && have == 0 && may_end) return false;
-      if (got == 0)
-        fail("{}: truncated in the record that begins before byte {}", where(), offset_);
-      have += got;
-    }
+    const size_t got = read_fully(*source_, into, size);
+    if (got == 0 && may_end) return false;
+    if (got < size)
+      fail("{}: truncated in the record that begins before byte {}", where(), offset_);
     return true;
   }
 
@@ -240,16 +230,12 @@ class TfRecordDocuments final : public RecordDocuments {
   std::vector<char> buffer_;
 };
 
-const DocumentFormat kTfRecord = {
-    .name = "tfrecord",
-    .title = "TFRecord",
-    .extensions = {".tfrecord*", ".tfrec"},
-    .record = "record",
-    .has_ids = true,
-    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-      return std::unique_ptr<DocumentReader>(
-          std::make_unique<TfRecordDocuments>(std::move(source), options));
-    }};
+const DocumentFormat kTfRecord = {.name = "tfrecord",
+                                  .title = "TFRecord",
+                                  .extensions = {".tfrecord*", ".tfrec"},
+                                  .record = "record",
+                                  .has_ids = true,
+                                  .open = read_as<TfRecordDocuments>};
 const DocumentFormatRegistrar kRegisterTfRecord(kTfRecord);
 
 }  // namespace

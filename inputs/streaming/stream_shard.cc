@@ -202,9 +202,9 @@ StreamCursor parse_stream_cursor(const std::string& text, const std::string& wha
 // The token stream of one lane. A document continues in the next row, so no token is dropped.
 class StreamShard {
  public:
-  StreamShard(std::shared_ptr<const TextShards> shards, const Tokenizer& tokenizer,
-              const StreamOptions& options, int64_t lane)
-      : tokenizer_(tokenizer), options_(options), documents_(std::move(shards), lane) {}
+  StreamShard(const std::shared_ptr<const TextShards>& shards, const Tokenizer& tokenizer,
+              int64_t lane)
+      : shards_(shards), tokenizer_(tokenizer), documents_(shards, lane) {}
 
   void restore(const StreamCursor& place) {
     documents_.restore(place.document);
@@ -217,8 +217,8 @@ class StreamShard {
   // Returns at most tokens_per_row encoded tokens of the next row; empty at the end of a finite
   // set.
   std::vector<uint32_t> next_row() {
-    const auto seq_len = static_cast<size_t>(options_.seq_len);
-    const auto wanted = static_cast<size_t>(tokens_per_row(options_.labels, options_.seq_len));
+    const auto seq_len = static_cast<size_t>(shards_->seq_len);
+    const auto wanted = static_cast<size_t>(tokens_per_row(shards_->labels, shards_->seq_len));
     while (available_ < wanted && add_document()) {
     }
     if (available_ <= wanted - seq_len) return {};  // Too few tokens for a label.
@@ -266,7 +266,7 @@ class StreamShard {
       documents_.skip_document(*document, error);
       return true;
     }
-    if (options_.end_of_document == EndOfDocument::kAuto)
+    if (shards_->end_of_document == EndOfDocument::kAuto)
       if (const std::optional<int32_t> end = tokenizer_.end_id()) piece.ids.push_back(*end);
     const bool is_resumed = piece.place.unit == resumed_.unit &&
                             piece.place.block.document == resumed_.block.document &&
@@ -283,8 +283,8 @@ class StreamShard {
     return true;
   }
 
+  std::shared_ptr<const TextShards> shards_;
   const Tokenizer& tokenizer_;
-  StreamOptions options_;
   ShardReader documents_;
   std::deque<Piece> pieces_;  // Each has unused tokens.
   size_t available_ = 0;      // Unused tokens in pieces_.
@@ -294,14 +294,13 @@ class StreamShard {
 };
 
 StreamWorkers::StreamWorkers(const std::shared_ptr<const TextShards>& shards,
-                             const Tokenizer& tokenizer, const StreamOptions& options,
-                             const std::vector<int64_t>& lanes)
-    : num_threads_(options.threads), ahead_(static_cast<size_t>(options.rows_ahead)) {
-  CHECK(options.threads >= 1 && options.rows_ahead >= 1, "{} threads, {} rows ahead",
-        options.threads, options.rows_ahead);
+                             const Tokenizer& tokenizer, const std::vector<int64_t>& lanes)
+    : num_threads_(shards->threads), ahead_(static_cast<size_t>(shards->rows_ahead)) {
+  CHECK(shards->threads >= 1 && shards->rows_ahead >= 1, "{} threads, {} rows ahead",
+        shards->threads, shards->rows_ahead);
   for (const int64_t lane : lanes) {
     Queue& added = queues_.emplace_back();
-    added.shard = std::make_unique<StreamShard>(shards, tokenizer, options, lane);
+    added.shard = std::make_unique<StreamShard>(shards, tokenizer, lane);
     added.returned = added.shard->place();
   }
 }
@@ -311,13 +310,8 @@ StreamWorkers::~StreamWorkers() { stop(); }
 void StreamWorkers::start() {
   if (!threads_.empty()) return;
   stopping_ = false;
-  const auto count = std::min(static_cast<size_t>(num_threads_), queues_.size());
-  threads_.reserve(count);
-  try {
-    for (size_t i = 0; i < count; ++i) threads_.push_back(start_thread([this] { work(); }));
-  } catch (const Error&) {
-    if (threads_.empty()) throw;  // Fewer threads produce the same rows.
-  }
+  // Fewer threads produce the same rows.
+  threads_ = start_threads(std::min(num_threads_, std::ssize(queues_)), [this] { work(); });
 }
 
 void StreamWorkers::stop() {

@@ -27,6 +27,12 @@ namespace tessera {
 // The documents to read.
 enum class StreamSplit { kTrain, kValidation, kAll };
 
+// Whether to append the tokenizer's `end_id` to each document.
+enum class EndOfDocument {
+  kAuto,  // If the tokenizer has one.
+  kNone,
+};
+
 // Shared by all lanes.
 struct TextShards {
   std::vector<TextFile> files;
@@ -40,6 +46,11 @@ struct TextShards {
   // Shuffles documents within blocks of this many; 1: no shuffling.
   int64_t shuffle_block = 1;
   uint64_t seed = 0;
+  Labels labels = Labels::kNextToken;
+  int64_t seq_len = 0;
+  EndOfDocument end_of_document = EndOfDocument::kAuto;
+  int64_t threads = 1;
+  int64_t rows_ahead = 1;  // The maximum number of rows queued per lane, unless more are requested.
 };
 
 // The position of a document.
@@ -48,20 +59,6 @@ struct DocumentCursor {
   ShardPosition block;         // Beginning of the document's block in the unit.
   int64_t index = 0;           // Index in the (shuffled) block.
   CorruptRecordCount corrupt;  // Skipped by this lane before the block.
-};
-
-// Whether to append the tokenizer's `end_id` to each document.
-enum class EndOfDocument {
-  kAuto,  // If the tokenizer has one.
-  kNone,
-};
-
-struct StreamOptions {
-  Labels labels = Labels::kNextToken;
-  int64_t seq_len = 0;
-  EndOfDocument end_of_document = EndOfDocument::kAuto;
-  int64_t threads = 1;
-  int64_t rows_ahead = 1;  // The maximum number of rows queued per lane, unless more are requested.
 };
 
 // The position of a lane: a document, and a token in it.
@@ -84,7 +81,7 @@ class StreamWorkers {
  public:
   // The tokenizer must outlive it.
   StreamWorkers(const std::shared_ptr<const TextShards>& shards, const Tokenizer& tokenizer,
-                const StreamOptions& options, const std::vector<int64_t>& lanes);
+                const std::vector<int64_t>& lanes);
   ~StreamWorkers();
 
   // Returns a row of a shard, of which 0 is the next; empty after its end. Blocks, and rethrows the

@@ -119,7 +119,12 @@ void StreamingTextInput::open(const Infeed& infeed) {
                  .validation_docs_per_file = p_.validation_docs_per_file,
                  .repeat = p_.repeat,
                  .shuffle_block = p_.shuffle_documents,
-                 .seed = stream().seed});
+                 .seed = stream().seed,
+                 .labels = p_.labels,
+                 .seq_len = p_.seq_len.get(),
+                 .end_of_document = p_.end_of_document,
+                 .threads = p_.num_workers,
+                 .rows_ahead = kRowsAhead});
   data_ = describe();
   open_lanes(global_batch_size());
 }
@@ -158,10 +163,8 @@ void StreamingTextInput::open_lanes(int64_t count) {
   shards_->order = ShardOrder(std::ssize(shards_->files), is_by_host ? std::ssize(lanes_) : count,
                               p_.shuffle ? std::optional(stream().seed) : std::nullopt);
   workers_ = nullptr;  // Ends its threads.
-  workers_ = std::make_unique<StreamWorkers>(
-      std::make_shared<const TextShards>(*shards_), *tokenizer_,
-      StreamOptions{p_.labels, p_.seq_len.get(), p_.end_of_document, p_.num_workers, kRowsAhead},
-      places);
+  workers_ = std::make_unique<StreamWorkers>(std::make_shared<const TextShards>(*shards_),
+                                             *tokenizer_, places);
 }
 
 std::string StreamingTextInput::data_key() const {

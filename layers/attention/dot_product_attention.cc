@@ -102,15 +102,6 @@ Tensor attention_mask(const Axis& seq, const Axis& key_seq, const AttentionOptio
 
 constexpr std::string_view kAttention = "attention";  // The role of queries, keys and values.
 
-int64_t head_dim_of(const DotProductAttention::HParams& p) {
-  if (p.dims_per_head.has()) return p.dims_per_head.get();
-  const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
-  if (dims % heads != 0)
-    fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
-         dims);
-  return dims / heads;
-}
-
 // The op's window, to both sides of a query.
 AttentionOptions to_both_sides(AttentionOptions options) {
   options.mask = AttentionMask::kCausal;
@@ -142,7 +133,9 @@ Tensor divisible_heads(const Tensor& x) {
 }  // namespace
 
 DotProductAttention::DotProductAttention(const HParams& p)
-    : SequenceLayer(p.layer), p_(p), head_dim_(head_dim_of(p)) {
+    : SequenceLayer(p.layer),
+      p_(p),
+      head_dim_(head_dims(p.dims_per_head, p.model_dims.get(), p.num_heads.get())) {
   const int64_t heads = p.num_heads.get();
   const int64_t kv_heads = p.num_kv_heads.get_or(heads);
   if (heads % kv_heads != 0)
@@ -292,11 +285,7 @@ Tensor DotProductAttention::attend(const Heads& heads, const AttentionOptions& o
 // MQA replicates K/V; GQA shards K/V like Q.
 Tensor DotProductAttention::attend_to_cache(const Heads& heads, const AttentionOptions& options,
                                             DecodeCache& cache) const {
-  if (!p_.causal)
-    fail(
-        "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
-        "token by token; set causal=true",
-        path());
+  if (!p_.causal) fail_not_causal(path());
   const Axis& split = heads.query.type().axis("heads");
   const auto extended = [&](std::string_view name, const Tensor& rows) {
     return cache.extended(name, rows.size("kv_heads") > 1 ? shared_heads(rows, split) : rows);

@@ -55,10 +55,7 @@ GatedDeltaNet::GatedDeltaNet(const HParams& p) : SequenceLayer(p.layer), p_(p) {
   if (num_heads % num_kv_heads != 0)
     fail("num_kv_heads={} does not divide num_heads={}; heads share keys in equal groups",
          num_kv_heads, num_heads);
-  if (!p.dims_per_head.has() && dims % num_heads != 0)
-    fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", num_heads,
-         dims);
-  key_dim_ = p.dims_per_head.get_or(dims / num_heads);
+  key_dim_ = head_dims(p.dims_per_head, dims, num_heads);
   const Axis embed{"embed", dims, {}}, kv_heads{"kv_heads", num_kv_heads, {}},
       group{"group", num_heads / num_kv_heads, {}}, heads{"heads", num_heads, {}},
       value_dim{"value_dim", p.value_dims_per_head.get_or(key_dim_), {}};

@@ -23,15 +23,6 @@ namespace {
 constexpr std::string_view kRole = "attention";  // The role of queries, keys and values.
 constexpr std::string_view kKvLatent = "kv_latent", kQLatent = "q_latent", kLatent = "latent";
 
-int64_t dims_per_head_of(const LatentAttention::HParams& p) {
-  const int64_t dims = p.model_dims.get(), heads = p.num_heads.get();
-  if (p.dims_per_head.has()) return p.dims_per_head.get();
-  if (dims % heads != 0)
-    fail("num_heads={} does not divide model_dims={}; change one, or set dims_per_head", heads,
-         dims);
-  return dims / heads;
-}
-
 void check_rotary(const LatentAttention::HParams& p) {
   if (p.rope_dims % 2 != 0)
     fail(
@@ -66,7 +57,9 @@ Tensor through_cache(DecodeCache& cache, std::string_view name, const Tensor& x,
 }  // namespace
 
 LatentAttention::LatentAttention(const HParams& p)
-    : SequenceLayer(p.layer), p_(p), head_dim_(dims_per_head_of(p)) {
+    : SequenceLayer(p.layer),
+      p_(p),
+      head_dim_(head_dims(p.dims_per_head, p.model_dims.get(), p.num_heads.get())) {
   value_dim_ = p.value_dims_per_head.get_or(head_dim_);
   check_rotary(p);
   scale_ = p.query_scale.get_or(1.0 / std::sqrt(static_cast<double>(head_dim_ + p.rope_dims)));
@@ -94,15 +87,18 @@ LatentAttention::Projection LatentAttention::projection(std::string_view name, c
   return result;
 }
 
+Template<UnaryLayer> LatentAttention::norm_of(const Axis& latent) const {
+  return RmsNorm::HParams{.model_dims = latent.size,
+                          .axis = latent.name,
+                          .epsilon = p_.norm_epsilon,
+                          .layer = {.dtypes = p_.layer.dtypes}};
+}
+
 void LatentAttention::declare_keys(const Axis& embed) {
   const Axis latent{std::string(kKvLatent), p_.kv_lora_rank.get(), {}};
   const Axis kv_heads{"kv_heads", p_.num_heads.get(), {}};
   kv_down_ = projection("kv_down", embed, {latent});
-  if (p_.normalize_latents)
-    kv_norm_ = child<UnaryLayer>("kv_norm", RmsNorm::HParams{.model_dims = latent.size,
-                                                             .axis = latent.name,
-                                                             .epsilon = p_.norm_epsilon,
-                                                             .layer = {.dtypes = p_.layer.dtypes}});
+  if (p_.normalize_latents) kv_norm_ = child<UnaryLayer>("kv_norm", norm_of(latent));
   key_ = projection("key", latent, {kv_heads, {"head_dim", head_dim_, {}}});
   value_ = projection("value", latent, {kv_heads, {"head_dim", value_dim_, {}}});
   if (p_.rope_dims == 0) return;
@@ -118,11 +114,7 @@ void LatentAttention::declare_queries(const Axis& embed) {
   if (p_.q_lora_rank.has()) {
     from = {std::string(kQLatent), p_.q_lora_rank.get(), {}};
     q_down_ = projection("q_down", embed, {from});
-    if (p_.normalize_latents)
-      q_norm_ = child<UnaryLayer>("q_norm", RmsNorm::HParams{.model_dims = from.size,
-                                                             .axis = from.name,
-                                                             .epsilon = p_.norm_epsilon,
-                                                             .layer = {.dtypes = p_.layer.dtypes}});
+    if (p_.normalize_latents) q_norm_ = child<UnaryLayer>("q_norm", norm_of(from));
   }
   query_ = projection("query", from, {heads, {"head_dim", head_dim_, {}}});
   if (p_.rope_dims == 0) return;
@@ -181,11 +173,7 @@ Tensor LatentAttention::attend(const Tensor& query, const Heads& heads,
 
 Tensor LatentAttention::attend_to_cache(const Tensor& query, const Tensor& kv_latent,
                                         const Tensor& rotary_key, DecodeCache& cache) const {
-  if (!p_.causal)
-    fail(
-        "{} is not causal: its output for a token depends on later tokens, so it cannot decode "
-        "token by token; set causal=true",
-        path());
+  if (!p_.causal) fail_not_causal(path());
   const Tensor latents = through_cache(cache, "latent", kv_latent, kKvLatent);
   Tensor rotary_keys;
   if (rotary_key.valid()) rotary_keys = through_cache(cache, "rotary_key", rotary_key, "head_dim");

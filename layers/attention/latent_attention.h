@@ -71,6 +71,7 @@ class LatentAttention final : public SequenceLayer {
   };
   Tensor fprop(Tensor x, const SequenceInfo& sequence) const override;
   Projection projection(std::string_view name, const Axis& from, std::vector<Axis> to);
+  Template<UnaryLayer> norm_of(const Axis& latent) const;
   void declare_queries(const Axis& embed);
   void declare_keys(const Axis& embed);
   Tensor project(const Tensor& x, const Projection& by, std::string_view name) const;

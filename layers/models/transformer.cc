@@ -93,7 +93,7 @@ Tensor StackedTransformer::fprop(Tensor x, const SequenceInfo& sequence) const {
 }
 
 Repeated::Repeated(const HParams& p) : num_layers_(p.num_layers.get()) {
-  x_layers_ = stacked_child("x_layers[]", num_layers_, p.block_tpl);
+  x_layers_ = child("x_layers[]", p.block_tpl, num_layers_);
 }
 
 Tensor Repeated::fprop(Tensor x, const SequenceInfo& sequence) const {

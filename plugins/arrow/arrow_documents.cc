@@ -81,16 +81,12 @@ class ArrowDocuments final : public ColumnDocuments {
   int batch_ = 0;  // The next one of a file.
 };
 
-const DocumentFormat kArrowIpc = {
-    .name = "arrow",
-    .title = "Arrow",
-    .extensions = {".arrow", ".feather"},
-    .record = "row",
-    .magics = {kFileMagic, kStreamMagic},
-    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-      return std::unique_ptr<DocumentReader>(
-          std::make_unique<ArrowDocuments>(std::move(source), options));
-    }};
+const DocumentFormat kArrowIpc = {.name = "arrow",
+                                  .title = "Arrow",
+                                  .extensions = {".arrow", ".feather"},
+                                  .record = "row",
+                                  .magics = {kFileMagic, kStreamMagic},
+                                  .open = read_as<ArrowDocuments>};
 const DocumentFormatRegistrar kRegisterArrow(kArrowIpc);
 
 }  // namespace

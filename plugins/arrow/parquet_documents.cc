@@ -106,16 +106,12 @@ class ParquetDocuments final : public ColumnDocuments {
   int64_t left_ = 0;                                // Its rows that are not read.
 };
 
-const DocumentFormat kParquet = {
-    .name = "parquet",
-    .title = "Parquet",
-    .extensions = {".parquet"},
-    .record = "row",
-    .magics = {"PAR1\x15"},
-    .open = [](std::unique_ptr<ByteSource> source, const ReadOptions& options) {
-      return std::unique_ptr<DocumentReader>(
-          std::make_unique<ParquetDocuments>(std::move(source), options));
-    }};
+const DocumentFormat kParquet = {.name = "parquet",
+                                 .title = "Parquet",
+                                 .extensions = {".parquet"},
+                                 .record = "row",
+                                 .magics = {"PAR1\x15"},
+                                 .open = read_as<ParquetDocuments>};
 const DocumentFormatRegistrar kRegisterParquet(kParquet);
 
 }  // namespace

@@ -24,21 +24,9 @@ ValueFlags find_invariant(const Graph& joint, const Loop& loop, NodeId forward_e
 }
 
 bool is_inexpensive(const Node& node) {
-  switch (node.op->op_class) {
-    case OpClass::kElementwise:
-    case OpClass::kGenerator:
-    case OpClass::kDataMovement:
-    case OpClass::kView:
-      return true;
-    case OpClass::kReduction:
-    case OpClass::kContraction:
-    case OpClass::kReshard:
-    case OpClass::kCollective:
-    case OpClass::kLoop:
-    case OpClass::kOther:
-      return false;
-  }
-  return false;
+  const OpClass kind = node.op->op_class;
+  return kind == OpClass::kElementwise || kind == OpClass::kGenerator ||
+         kind == OpClass::kDataMovement || kind == OpClass::kView;
 }
 
 class CandidateSearch {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/spmd/halo_attention.h"
-
+// Attention in a window over sequences that are split between devices. A device receives the keys
+// and values that its queries see of the devices around it (a halo), and attends once. Their
+// gradients are sent back. In contrast to a ring (ring_attention.h), keys that no query of a device
+// sees are not sent to it, and its queries stay where they are: all devices have the same work.
 #include <algorithm>
 #include <limits>
 
 #include "core/base/multiples.h"
+#include "core/compile/spmd/ring_attention.h"
 #include "core/graph/op.h"
 #include "core/graph/trace.h"
 #include "core/ops/attention.h"

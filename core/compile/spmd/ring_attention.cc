@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/compile/spmd/halo_attention.h"
 #include "core/compile/spmd/ring.h"
 #include "core/graph/decomposition.h"
 #include "core/graph/op.h"

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "core/base/error.h"
 #include "core/devices/cpu/stream.h"
 #include "core/devices/cpu/thread_pool.h"
 #include "core/devices/device.h"
@@ -32,7 +33,13 @@ inline float* scratch_floats(const HostArgs& args) {
 inline int64_t float_bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
 
 // Returns the dtype of an operand, f32 or bf16; Error for any other.
-DType vector_dtype(const Graph& graph, const Node& node, size_t i);
+inline DType vector_dtype(const Graph& graph, const Node& node, size_t i) {
+  const DType dtype = graph.type(node.inputs[i]).dtype;
+  if (dtype != DType::kF32 && dtype != DType::kBF16)
+    fail("{}: the CPU backend computes {} in f32 and bf16, not in {}; cast {}", node.site.text(),
+         node.op->name, dtype_name(dtype), graph.describe(node.inputs[i]));
+  return dtype;
+}
 
 // Rounds a number of floats up to whole cache lines, so that threads do not share one.
 inline int64_t padded_floats(int64_t count) { return (count + 15) / 16 * 16; }

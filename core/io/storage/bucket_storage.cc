@@ -11,12 +11,13 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/process.h"
 #include "core/io/file.h"
 #include "core/io/storage/credentials.h"
 #include "core/io/storage/retry.h"
 #include "core/io/storage/storage.h"
 #include "core/io/storage/stores.h"
-#include "core/io/storage/xml_text.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,52 @@ BucketKey bucket_key(const std::string& url) {
   BucketKey place{url.substr(begin, slash - begin), url.substr(std::min(slash + 1, url.size()))};
   if (place.bucket.empty()) fail("{}: has no bucket; expected {}bucket/key", url, url.substr(0, 5));
   return place;
+}
+
+// The replies of object stores: XML without attributes or mixed content.
+constexpr std::array<std::pair<std::string_view, char>, 5> kReferences = {
+    {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}}};
+
+// Replaces the reference at the beginning of `text`; returns its length, 0 if it is none.
+size_t replace_reference(std::string_view text, std::string* out) {
+  for (const auto& [reference, character] : kReferences) {
+    if (!text.starts_with(reference)) continue;
+    *out += character;
+    return reference.size();
+  }
+  const size_t end = text.find(';');
+  if (!text.starts_with("&#") || end == std::string_view::npos) return 0;
+  const std::string digits(text.substr(2, end - 2));
+  const bool is_hex = digits.starts_with('x');
+  const long code = std::strtol(digits.c_str() + (is_hex ? 1 : 0), nullptr, is_hex ? 16 : 10);
+  if (code <= 0 || code > 0x7f) return 0;  // Others come as UTF-8.
+  *out += static_cast<char>(code);
+  return end + 1;
+}
+
+// Returns the texts between <tag> and </tag>, in order, as they are written.
+std::vector<std::string_view> xml_elements(std::string_view xml, std::string_view tag) {
+  const std::string open = fmt::format("<{}>", tag), close = fmt::format("</{}>", tag);
+  std::vector<std::string_view> elements;
+  for (size_t at = 0;;) {
+    const size_t begin = xml.find(open, at);
+    const size_t end = begin == std::string_view::npos ? begin : xml.find(close, begin);
+    if (end == std::string_view::npos) return elements;
+    elements.push_back(xml.substr(begin + open.size(), end - begin - open.size()));
+    at = end + close.size();
+  }
+}
+
+// Returns the first of them, with its references (&amp;, &#38;) replaced; "" if there is none.
+std::string xml_text(std::string_view xml, std::string_view tag) {
+  const std::vector<std::string_view> elements = xml_elements(xml, tag);
+  std::string text;
+  for (std::string_view rest = elements.empty() ? "" : elements[0]; !rest.empty();) {
+    const size_t used = rest[0] == '&' ? replace_reference(rest, &text) : 0;
+    if (used == 0) text += rest[0];
+    rest.remove_prefix(used == 0 ? 1 : used);
+  }
+  return text;
 }
 
 // Returns by how many minutes this machine's clock is ahead of the server's.
@@ -266,7 +313,7 @@ void BucketStorage::upload_parts(const std::string& url, const ByteFile& file,
   constexpr int64_t kPart = int64_t{16} << 20, kMostParts = 9000;  // Services accept 10,000.
   const int64_t size = file.size(), part = std::max(kPart, (size + kMostParts - 1) / kMostParts);
   std::vector<std::string> etags(static_cast<size_t>((size + part - 1) / part));
-  for_each_transfer(std::ssize(etags), [&](int64_t i) {
+  parallel_for(std::ssize(etags), kTransfersAtOnce, [&](int64_t i) {
     const int64_t begin = i * part;
     std::string bytes(static_cast<size_t>(std::min(part, size - begin)), '\0');
     file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
@@ -285,7 +332,7 @@ void BucketStorage::complete(const std::string& url, const std::string& id, int6
   std::string parts;
   for (size_t i = 0; i < etags.size(); ++i)
     parts += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1,
-                         xml_escaped(etags[i]));
+                         markup_text(etags[i]));
   const HttpReply reply = send(
       url, {.method = "POST",
             .query = "uploadId=" + url_escaped(id),

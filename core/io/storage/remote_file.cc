@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/io/storage/remote_file.h"
-
+// Reads one object like a file, in blocks that are cached, and read ahead if they are read in
+// order: how ByteFile opens a URL.
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <span>
+#include <string>
 
 #include "core/base/error.h"
+#include "core/io/file.h"
+#include "core/io/storage/block_cache.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 namespace {
@@ -18,16 +24,24 @@ ObjectInfo existing_object(const std::string& url) {
   return *object;
 }
 
-[[maybe_unused]] const bool kIsSet = [] {
-  set_open_remote([](const std::string& url) -> std::shared_ptr<const RemoteBytes> {
-    return std::make_shared<RemoteFile>(url);
-  });
-  return true;
-}();
+class RemoteFile final : public RemoteBytes {
+ public:
+  // Error if there is no such object.
+  explicit RemoteFile(const std::string& url) : object_(existing_object(url)) {}
 
-}  // namespace
+  int64_t size() const override { return object_.size; }
+  size_t read_some_at(int64_t offset, std::span<std::byte> bytes) const override;
+  void prefetch(int64_t offset, int64_t bytes) const override;
 
-RemoteFile::RemoteFile(const std::string& url) : object_(existing_object(url)) {}
+ private:
+  BlockCache::Block block(int64_t number) const;
+
+  ObjectInfo object_;
+  mutable std::mutex mutex_;  // Guards what follows.
+  mutable int64_t latest_ = -1;
+  mutable BlockCache::Block latest_block_;
+  mutable int64_t ahead_ = 1;  // Blocks to read ahead: more for each that was waited for.
+};
 
 BlockCache::Block RemoteFile::block(int64_t number) const {
   BlockCache& cache = BlockCache::instance();
@@ -65,4 +79,12 @@ void RemoteFile::prefetch(int64_t offset, int64_t bytes) const {
     if (offset < object_.size) BlockCache::instance().prefetch(object_, i);
 }
 
+[[maybe_unused]] const bool kIsSet = [] {
+  set_open_remote([](const std::string& url) -> std::shared_ptr<const RemoteBytes> {
+    return std::make_shared<RemoteFile>(url);
+  });
+  return true;
+}();
+
+}  // namespace
 }  // namespace tessera

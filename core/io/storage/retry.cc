@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <random>
 #include <set>
@@ -113,6 +114,36 @@ HttpReply send_with_retries(const std::function<HttpRequest()>& make, const std:
         return !is_transient(reply.status);
       },
       host, what);
+  return reply;
+}
+
+HttpReply read_range(const std::function<HttpRequest(const HttpHeaders& range)>& make,
+                     const std::string& what, int64_t offset, std::span<std::byte> bytes) {
+  size_t done = 0, skipped = 0, unwanted = 0;
+  const auto take = [&](int status, std::string_view piece) {
+    if (status == 200) {  // A server without ranges sends the whole object.
+      const size_t skip = std::min(unwanted - skipped, piece.size());
+      skipped += skip;
+      piece.remove_prefix(skip);
+    }
+    const size_t taken = std::min(piece.size(), bytes.size() - done);
+    std::memcpy(bytes.data() + done, piece.data(), taken);
+    done += taken;
+    return done < bytes.size();
+  };
+  const auto next = [&] {
+    unwanted = static_cast<size_t>(offset) + done;
+    skipped = 0;
+    HttpRequest request =
+        make({{"range", fmt::format("bytes={}-{}", unwanted, offset + std::ssize(bytes) - 1)}});
+    request.timeout_seconds = 0;
+    request.stall_seconds = kStallSeconds;
+    request.on_body = take;
+    return request;
+  };
+  const HttpReply reply = send_with_retries(next, what);
+  if (reply.status / 100 == 2 && done < bytes.size())
+    fail("{}: ends at byte {}, expected more bytes", what, offset + static_cast<int64_t>(done));
   return reply;
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to stores that are sent again when a failure may be transient: no reply, a status 408,
-// 429 or 5xx, or an answer that asks for it.
+// 429 or 5xx, or an answer that asks for it; and ranges of objects, which are read by them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "core/io/http.h"
@@ -20,5 +23,14 @@ HttpReply send_with_retries(const std::function<HttpRequest()>& make, const std:
 // `host` is for the rule about hosts that never answered. Returns whether it did.
 bool retry(const std::function<bool(double* retry_after)>& attempt, const std::string& host,
            const std::string& what);
+
+// Fills `bytes` from `offset` by GET requests with a range, which continue after what an
+// interrupted one has brought. `make` returns a request with these headers besides its own. Returns
+// the last reply; if its status is 2xx, all bytes are there.
+HttpReply read_range(const std::function<HttpRequest(const HttpHeaders& range)>& make,
+                     const std::string& what, int64_t offset, std::span<std::byte> bytes);
+
+// The time that a transfer may stand still before it is begun again.
+inline constexpr double kStallSeconds = 30.0;
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/storage/signature.h"
@@ -70,7 +71,7 @@ std::string name_below(const std::string& folder, const std::string& url) {
 
 void download_objects(const std::string& folder, const std::vector<ObjectInfo>& objects,
                       const fs::path& to) {
-  for_each_transfer(std::ssize(objects), [&](int64_t i) {
+  parallel_for(std::ssize(objects), kTransfersAtOnce, [&](int64_t i) {
     const ObjectInfo& object = objects[static_cast<size_t>(i)];
     const fs::path path = to / name_below(folder, object.url);
     if (object.url.ends_with('/')) return;  // The mark of an empty folder.
@@ -138,7 +139,7 @@ void download_file(const ObjectInfo& object, const fs::path& to) {
 void upload_folder(const fs::path& folder, const std::string& url) {
   const std::vector<std::string> names = names_in(folder);
   BaseStorage& store = storage_of(url);
-  for_each_transfer(std::ssize(names), [&](int64_t i) {
+  parallel_for(std::ssize(names), kTransfersAtOnce, [&](int64_t i) {
     const std::string& name = names[static_cast<size_t>(i)];
     store.upload(as_folder(url) + name, folder / name);
   });

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <ranges>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/message.h"
 #include "core/io/file.h"
 #include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_table.h"
@@ -35,13 +35,11 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Parses the reports of processes: "<bytes of the file> <of its table> <of its arrays>".
+// The reports of processes, by write_shard.
 std::vector<ShardBytes> parse_written(const std::vector<std::string>& written) {
-  std::vector<ShardBytes> shards;
-  for (const std::string& text : written) {
-    ShardBytes& shard = shards.emplace_back();
-    std::istringstream(text) >> shard.file >> shard.table >> shard.arrays;
-  }
+  std::vector<ShardBytes> shards(written.size());
+  for (size_t i = 0; i < shards.size(); ++i)
+    unpack(written[i], shards[i].file, shards[i].table, shards[i].arrays);
   return shards;
 }
 
@@ -92,7 +90,7 @@ std::string write_shard(const fs::path& place, const CheckpointInfo& info,
                         const std::function<void()>& on_read) {
   const ShardBytes shard =
       write_checkpoint_shard(place, info, arrays, {processes.rank(), processes.size()}, on_read);
-  return fmt::format("{} {} {}", shard.file, shard.table, shard.arrays);
+  return pack(shard.file, shard.table, shard.arrays);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/masked_crc32c.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include <span>
 #include <sstream>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "core/base/masked_crc32c.h"
 #include "core/io/hdf5.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/token_row.h"
@@ -225,7 +225,7 @@ TEST_CASE("undecodable ids are shown as numbers, and control characters are esca
   REQUIRE_THAT(broken.errors, Contains("ids are shown as numbers: "));
   REQUIRE_THAT(broken.out, Contains("document 0: 7 8"));
   REQUIRE_THAT(call({"inspect", path, "--tokenizer=bytes"}).errors,
-               Contains("made by tokenizer 'broken' with fingerprint 'b'; bytes has"));
+               Contains("made by tokenizer 'broken' with fingerprint 'b'; the given 'bytes' has"));
   const auto bytes = make_tokenizer("bytes");
   write_tokens(path, identity_of(*bytes), {bytes->encode("\x1b[2J\xff \xe2\x80\xae\xe4\xb8\xad")});
   REQUIRE_THAT(call({"inspect", path}).out,

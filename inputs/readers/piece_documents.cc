@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inputs/readers/piece_reader.h"
+#include "inputs/readers/piece_documents.h"
 
 #include <algorithm>
 #include <cstring>
