@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ids of words seen before, for one thread. Words of up to 15 bytes are keys of two registers,
+// with up to three ids beside them; lines of the table are fetched from memory before they are
+// read. Keys of longer words are hashes; their bytes, and larger numbers of ids, are kept
+// elsewhere.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+class WordCache {
+ public:
+  static constexpr size_t kMostIds = 3;
+
+  // The bytes of a short word, padded with zeros, and its length in the last byte; or two hashes of
+  // a long word and kLong.
+  struct Key {
+    uint64_t low = 0;
+    uint64_t high = 0;
+    uint64_t hash = 0;
+  };
+
+  WordCache() : table_(allocate(size_t{1} << kFirstBits)) {}
+
+  // Sets the keys of the words of a text that begin at `at` and end at `ends`, and starts to fetch
+  // their entries.
+  void prepare(std::string_view text, size_t at, std::span<const size_t> ends, Key* keys) const {
+    for (const size_t end : ends) {
+      *keys = key_of(text, at, end - at);
+      __builtin_prefetch(pair_of(keys->hash));
+      ++keys;
+      at = end;
+    }
+  }
+  static Key key_of(std::string_view text, size_t at, size_t size) {
+    if (size > kShortWord) return long_key(text.substr(at, size));
+    std::array<uint64_t, 2> bytes{};
+    if (text.size() - at >= sizeof(bytes))
+      std::memcpy(bytes.data(), text.data() + at, sizeof(bytes));
+    else
+      std::memcpy(bytes.data(), text.data() + at, size);
+    return with_hash(
+        {bytes[0] & kMasks[size][0], (bytes[1] & kMasks[size][1]) | uint64_t{size} << 56});
+  }
+
+  // Writes kMostIds + 1 ids, of which the word has those below the returned number; 0 if find_kept
+  // has to be asked.
+  size_t find(const Key& key, int32_t* ids) const {
+    const Entry* const entry = entry_of(key);
+    std::memcpy(ids, entry->ids.data(), sizeof(entry->ids) + sizeof(entry->count));
+    return entry->is(key) ? static_cast<size_t>(entry->count) : 0;
+  }
+  // Returns the ids of a word for which `find` returned 0; none if it is unknown.
+  std::span<const int32_t> find_kept(std::string_view word, const Key& key) const;
+  // Keeps the ids of an unknown word. Ends the life of those that find_kept returned.
+  void insert(std::string_view word, const Key& key, std::span<const int32_t> ids);
+
+ private:
+  static constexpr size_t kShortWord = 15;
+  static constexpr size_t kLongestWord = 4096;
+  static constexpr uint64_t kLong = uint64_t{0xff} << 56;
+  static constexpr int kFirstBits = 12;
+  static constexpr int kMostBits = 19;          // 16 MiB.
+  static constexpr size_t kMostKept = 4 << 20;  // 16 MiB.
+
+  struct alignas(32) Entry {
+    uint64_t low = 0;
+    uint64_t high = 0;  // 0: free.
+    std::array<int32_t, kMostIds> ids{};
+    int32_t count = 0;  // 0: ids[0] is the place in kept_.
+
+    // Without a branch, which could not be predicted.
+    bool is(const Key& key) const { return ((low ^ key.low) | (high ^ key.high)) == 0; }
+  };
+  // Memory of its own, for pages that are larger than those of freed memory.
+  struct Unmap {
+    size_t bytes = 0;
+    void operator()(Entry* entries) const;
+  };
+  using Table = std::unique_ptr<Entry[], Unmap>;
+  static Table allocate(size_t entries);
+
+  static Key with_hash(Key key) {
+    const uint64_t mixed = key.low * 0x9e3779b97f4a7c15u ^ key.high * 0xbf58476d1ce4e5b9u;
+    key.hash = (mixed ^ mixed >> 32) * 0x94d049bb133111ebu;
+    return key;
+  }
+  static Key long_key(std::string_view word);
+
+  // A key may be in two entries, which share a cache line.
+  Entry* pair_of(uint64_t hash) const { return table_.get() + 2 * (hash >> (65 - bits_)); }
+  Entry* entry_of(const Key& key) const {
+    Entry* const pair = pair_of(key.hash);
+    return pair + !pair->is(key);
+  }
+  void put(const Entry& entry);
+  void grow();
+
+  // By the size of a word: ones for its bytes.
+  static constexpr auto kMasks = [] {
+    std::array<std::array<uint64_t, 2>, kShortWord + 1> masks{};
+    for (size_t size = 0; size <= kShortWord; ++size)
+      for (size_t i = 0; i < size; ++i) masks[size][i / 8] |= uint64_t{0xff} << (8 * (i % 8));
+    return masks;
+  }();
+
+  int bits_ = kFirstBits;
+  size_t inserted_ = 0;
+  Table table_;
+  // For each word its number of ids, its number of bytes, its ids, and its bytes in whole integers.
+  std::vector<int32_t> kept_;
+};
+
+}  // namespace tessera
