@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "inputs/tokenizers/huge_pages.h"
+
 namespace tessera {
 
 class PairTable {
@@ -62,7 +64,7 @@ class PairTable {
     return at;
   }
 
-  std::vector<Slot> slots_;
+  std::vector<Slot, HugePages<Slot>> slots_;
   size_t mask_ = 0;
 };
 

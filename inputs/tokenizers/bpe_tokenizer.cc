@@ -359,7 +359,7 @@ class BpeTokenizer final : public Tokenizer {
 
   void encode_word(std::string_view word, const WordCache::Key& key, Workspace* workspace,
                    std::vector<int32_t>* ids) const {
-    const std::span<const int32_t> found = workspace->cache.find_kept(word, key);
+    const std::span<const int32_t> found = workspace->cache.find_rare(word, key);
     if (!found.empty()) return void(ids->insert(ids->end(), found.begin(), found.end()));
     const size_t before = ids->size();
     model_.encode_word(word, &workspace->merge, ids);

@@ -2,24 +2,10 @@
 // The table grows with the words that are inserted, up to a bound; then new words replace others.
 #include "inputs/tokenizers/word_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace tessera {
-
-WordCache::Table WordCache::allocate(size_t entries) {
-  const size_t bytes = entries * sizeof(Entry);
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  ::madvise(memory, bytes, MADV_HUGEPAGE);  // Before the first write, which decides.
-  return Table(static_cast<Entry*>(memory), Unmap{bytes});
-}
-
-void WordCache::Unmap::operator()(Entry* entries) const { ::munmap(entries, bytes); }
 
 WordCache::Key WordCache::long_key(std::string_view word) {
   Key key{word.size(), 0, 0};
@@ -36,24 +22,33 @@ WordCache::Key WordCache::long_key(std::string_view word) {
   return with_hash(key);
 }
 
-std::span<const int32_t> WordCache::find_kept(std::string_view word, const Key& key) const {
-  const Entry* const entry = entry_of(key);
-  if (!entry->is(key) || entry->count != 0) return {};
-  const int32_t* const kept = kept_.data() + entry->ids[0];
-  const auto count = static_cast<size_t>(kept[0]), size = static_cast<size_t>(kept[1]);
-  const auto* const bytes = reinterpret_cast<const char*>(kept + 2 + count);
-  if (std::string_view(bytes, size) != word) return {};
-  return {kept + 2, count};
+std::span<const int32_t> WordCache::find_rare(std::string_view word, const Key& key) {
+  for (size_t i = 0; i < kPlaces; ++i) {
+    Entry* entry = &table_[place(key.hash, i)];
+    if (entry->high == 0) break;
+    if (!entry->is(key)) continue;
+    if (i >= kPlaces / 2) {
+      Entry* const nearer = &table_[place(key.hash, 1)];
+      std::swap(*entry, *nearer);
+      entry = nearer;
+    }
+    if (entry->count != 0) return std::span(entry->ids).first(static_cast<size_t>(entry->count));
+    const int32_t* const kept = kept_.data() + entry->ids[0];
+    const auto count = static_cast<size_t>(kept[0]), size = static_cast<size_t>(kept[1]);
+    const auto* const bytes = reinterpret_cast<const char*>(kept + 2 + count);
+    if (std::string_view(bytes, size) == word) return {kept + 2, count};
+  }
+  return {};
 }
 
 void WordCache::insert(std::string_view word, const Key& key, std::span<const int32_t> ids) {
   if (word.size() > kLongestWord || ids.empty()) return;
   if (kept_.size() > kMostKept) {
     kept_.clear();
-    for (Entry& entry : std::span(table_.get(), size_t{1} << bits_))
+    for (Entry& entry : table_)
       if (entry.count == 0) entry = {};
   }
-  if (2 * ++inserted_ > size_t{1} << bits_ && bits_ < kMostBits) grow();
+  if (2 * ++inserted_ > table_.size() && bits_ < kMostBits) grow();
   Entry entry{key.low, key.high};
   if (word.size() <= kShortWord && ids.size() <= kMostIds) {
     entry.count = static_cast<int32_t>(ids.size());
@@ -70,18 +65,17 @@ void WordCache::insert(std::string_view word, const Key& key, std::span<const in
   put(entry);
 }
 
-// The older entry of a full pair goes.
+// The first line has the words that were used last.
 void WordCache::put(const Entry& entry) {
-  Entry* const pair = pair_of(with_hash({entry.low, entry.high}).hash);
-  if (pair[0].high != 0) pair[1] = pair[0];
-  pair[0] = entry;
+  const uint64_t hash = with_hash({entry.low, entry.high}).hash;
+  Entry moved = entry;
+  for (size_t i = 0; i < kPlaces && moved.high != 0; ++i) std::swap(moved, table_[place(hash, i)]);
 }
 
 void WordCache::grow() {
-  const Table old = std::exchange(table_, allocate(size_t{2} << bits_));
-  const std::span entries(old.get(), size_t{1} << bits_);
+  const Table old = std::exchange(table_, Table(2 * table_.size()));
   ++bits_;
-  for (const Entry& entry : entries)
+  for (const Entry& entry : old)
     if (entry.high != 0) put(entry);
 }
 

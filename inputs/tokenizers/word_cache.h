@@ -10,10 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "inputs/tokenizers/huge_pages.h"
 
 namespace tessera {
 
@@ -29,14 +30,12 @@ class WordCache {
     uint64_t hash = 0;
   };
 
-  WordCache() : table_(allocate(size_t{1} << kFirstBits)) {}
-
   // Sets the keys of the words of a text that begin at `at` and end at `ends`, and starts to fetch
   // their entries.
   void prepare(std::string_view text, size_t at, std::span<const size_t> ends, Key* keys) const {
     for (const size_t end : ends) {
       *keys = key_of(text, at, end - at);
-      __builtin_prefetch(pair_of(keys->hash));
+      __builtin_prefetch(table_.data() + place(keys->hash, 0));
       ++keys;
       at = end;
     }
@@ -52,16 +51,17 @@ class WordCache {
         {bytes[0] & kMasks[size][0], (bytes[1] & kMasks[size][1]) | uint64_t{size} << 56});
   }
 
-  // Writes kMostIds + 1 ids, of which the word has those below the returned number; 0 if find_kept
+  // Writes kMostIds + 1 ids, of which the word has those below the returned number; 0 if find_rare
   // has to be asked.
   size_t find(const Key& key, int32_t* ids) const {
-    const Entry* const entry = entry_of(key);
+    const Entry* entry = table_.data() + place(key.hash, 0);
+    entry += !entry->is(key);
     std::memcpy(ids, entry->ids.data(), sizeof(entry->ids) + sizeof(entry->count));
     return entry->is(key) ? static_cast<size_t>(entry->count) : 0;
   }
   // Returns the ids of a word for which `find` returned 0; none if it is unknown.
-  std::span<const int32_t> find_kept(std::string_view word, const Key& key) const;
-  // Keeps the ids of an unknown word. Ends the life of those that find_kept returned.
+  std::span<const int32_t> find_rare(std::string_view word, const Key& key);
+  // Keeps the ids of an unknown word. Ends the life of those that find_rare returned.
   void insert(std::string_view word, const Key& key, std::span<const int32_t> ids);
 
  private:
@@ -81,14 +81,6 @@ class WordCache {
     // Without a branch, which could not be predicted.
     bool is(const Key& key) const { return ((low ^ key.low) | (high ^ key.high)) == 0; }
   };
-  // Memory of its own, for pages that are larger than those of freed memory.
-  struct Unmap {
-    size_t bytes = 0;
-    void operator()(Entry* entries) const;
-  };
-  using Table = std::unique_ptr<Entry[], Unmap>;
-  static Table allocate(size_t entries);
-
   static Key with_hash(Key key) {
     const uint64_t mixed = key.low * 0x9e3779b97f4a7c15u ^ key.high * 0xbf58476d1ce4e5b9u;
     key.hash = (mixed ^ mixed >> 32) * 0x94d049bb133111ebu;
@@ -96,12 +88,11 @@ class WordCache {
   }
   static Key long_key(std::string_view word);
 
-  // A key may be in two entries, which share a cache line.
-  Entry* pair_of(uint64_t hash) const { return table_.get() + 2 * (hash >> (65 - bits_)); }
-  Entry* entry_of(const Key& key) const {
-    Entry* const pair = pair_of(key.hash);
-    return pair + !pair->is(key);
-  }
+  using Table = std::vector<Entry, HugePages<Entry>>;
+
+  // A key is in one of kPlaces entries. The first two share a cache line, the others the next.
+  static constexpr size_t kPlaces = 4;
+  size_t place(uint64_t hash, size_t i) const { return (2 * (hash >> (65 - bits_))) ^ i; }
   void put(const Entry& entry);
   void grow();
 
@@ -115,7 +106,7 @@ class WordCache {
 
   int bits_ = kFirstBits;
   size_t inserted_ = 0;
-  Table table_;
+  Table table_ = Table(size_t{1} << kFirstBits);
   // For each word its number of ids, its number of bytes, its ids, and its bytes in whole integers.
   std::vector<int32_t> kept_;
 };
