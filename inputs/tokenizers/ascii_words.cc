@@ -142,34 +142,27 @@ HWY_INLINE uint64_t word_starts(const AsciiRules& rules, const ByteClasses& in,
 }
 
 size_t FindWords(const AsciiRules& rules, std::string_view text, size_t at, size_t* ends) {
-  size_t count = 0;
-  while (count + kWindow <= kMostWordEnds && at < text.size()) {
-    const std::string_view rest = text.substr(at);
-    HWY_ALIGN uint8_t padded[kWindow];
-    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(rest.data());
-    if (rest.size() < kWindow) {
-      std::fill_n(padded, kWindow, uint8_t{0xff});
-      std::memcpy(padded, rest.data(), rest.size());
-      bytes = padded;
-    }
-    const ByteClasses in = classify(bytes);
-    uint64_t unknown = in.beyond;
-    if (rules.is_cased) unknown |= in.slashes & in.line_ends << 1;
-    const uint64_t known = ~unknown & (unknown - 1);  // Below the lowest unknown byte.
-    const uint64_t not_white = known & ~in.white;
-    if (not_white == 0) break;
-    // Without the first bit, the beginnings are the ends of the words before.
-    uint64_t starts = word_starts(rules, in, rest) & up_to(highest(not_white)) & ~uint64_t{1};
-    if (starts == 0) break;
-    const size_t begin = at;
-    at += static_cast<size_t>(highest(starts));
-    // Four at a time, because the end of a loop for each cannot be predicted.
-    const auto found = static_cast<size_t>(std::popcount(starts));
-    for (size_t i = 0; i < found; i += 4)
-      for (size_t j = i; j < i + 4; ++j, starts &= starts - 1)
-        ends[count + j] = begin + static_cast<size_t>(std::countr_zero(starts));
-    count += found;
+  const std::string_view rest = text.substr(at);
+  HWY_ALIGN uint8_t padded[kWindow];
+  const auto* bytes = reinterpret_cast<const uint8_t*>(rest.data());
+  if (rest.size() < kWindow) {
+    std::fill_n(padded, kWindow, uint8_t{0xff});
+    std::memcpy(padded, rest.data(), rest.size());
+    bytes = padded;
   }
+  const ByteClasses in = classify(bytes);
+  uint64_t unknown = in.beyond;
+  if (rules.is_cased) unknown |= in.slashes & in.line_ends << 1;
+  const uint64_t known = ~unknown & (unknown - 1);  // Below the lowest unknown byte.
+  const uint64_t not_white = known & ~in.white;
+  if (not_white == 0) return 0;
+  // Without the first bit, the beginnings are the ends of the words before.
+  uint64_t starts = word_starts(rules, in, rest) & up_to(highest(not_white)) & ~uint64_t{1};
+  const auto count = static_cast<size_t>(std::popcount(starts));
+  // Four at a time, because the end of a loop for each cannot be predicted.
+  for (size_t i = 0; i < count; i += 4)
+    for (size_t j = i; j < i + 4; ++j, starts &= starts - 1)
+      ends[j] = at + static_cast<size_t>(std::countr_zero(starts));
   return count;
 }
 

@@ -27,7 +27,7 @@ struct AsciiRules {
 };
 
 // A buffer for this many ends of words is enough for a call.
-inline constexpr size_t kMostWordEnds = 320;
+inline constexpr size_t kMostWordEnds = 68;
 
 // Writes the ends of the next words from `at`, where a word begins, and returns their number: 0 if
 // the first word needs more than 64 ASCII bytes of context.

@@ -161,11 +161,14 @@ int byte_of_token(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
 }
 
+// Words whose entries in the cache are fetched before the first is read.
+constexpr size_t kBatch = 320;
+
 struct Workspace {
   WordCache cache;
-  std::array<size_t, kMostWordEnds> ends;
-  std::array<WordCache::Key, kMostWordEnds> keys;
-  std::array<int32_t, kMostWordEnds*(WordCache::kMostIds + 1)> ids;
+  std::array<size_t, kBatch> ends;
+  std::array<WordCache::Key, kBatch> keys;
+  std::array<int32_t, kBatch*(WordCache::kMostIds + 1)> ids;
   MergeScratch merge;
   std::string normalized;
 };
@@ -338,9 +341,15 @@ class BpeTokenizer final : public Tokenizer {
                       std::vector<int32_t>* ids) const {
     int32_t* const first = workspace->ids.data();
     for (size_t at = 0; at < text.size();) {
-      const std::span ends(workspace->ends.data(),
-                           scanner_->next_words(text, at, workspace->ends.data()));
-      workspace->cache.prepare(text, at, ends, workspace->keys.data());
+      size_t words = 0;
+      for (size_t from = at; words + kMostWordEnds <= kBatch && from < text.size();) {
+        const std::span ends(workspace->ends.data() + words,
+                             scanner_->next_words(text, from, workspace->ends.data() + words));
+        workspace->cache.prepare(text, from, ends, workspace->keys.data() + words);
+        words += ends.size();
+        from = ends.back();
+      }
+      const std::span ends(workspace->ends.data(), words);
       int32_t* next = first;
       for (size_t i = 0; i < ends.size(); ++i) {
         const WordCache::Key& key = workspace->keys[i];
