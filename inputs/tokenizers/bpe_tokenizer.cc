@@ -65,6 +65,7 @@ class AddedTokens {
       none_ = false;
       if (!tokens_[i].is_special) none_plain_ = false;
       begins_[static_cast<unsigned char>(content[0])] = true;
+      begin_ = content[0];
       int32_t node = 0;
       for (const char byte : content) {
         const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
@@ -111,7 +112,9 @@ class AddedTokens {
   };
 
   std::optional<Match> next_match(std::string_view text, size_t from) const {
+    const bool has_one_begin = std::ranges::count(begins_, true) == 1;  // Mostly '<'.
     for (size_t begin = from; begin < text.size(); ++begin) {
+      if (has_one_begin) begin = std::min(text.find(begin_, begin), text.size() - 1);
       if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
       std::optional<Match> longest;
       int32_t node = 0;
@@ -138,6 +141,7 @@ class AddedTokens {
   std::unordered_map<int64_t, int32_t> children_;
   std::vector<int32_t> token_at_ = {-1};
   std::array<bool, 256> begins_{};
+  char begin_ = 0;  // The last of them.
 };
 
 constexpr size_t kLongestText = 1 << 20;
