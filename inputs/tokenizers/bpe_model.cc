@@ -138,9 +138,10 @@ BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
   add_byte_symbols();
   add_merges(definition);
   if (!definition.ignores_merges) return;
+  whole_words_ = WholeWords(definition.vocabulary.size());
   for (const auto& [token, id] : definition.vocabulary) {
     const auto bytes = is_byte_level_ ? byte_level_decode(token) : token;
-    if (bytes) whole_words_.emplace(*bytes, id);
+    if (bytes) whole_words_.put(*bytes, id);
   }
 }
 
@@ -232,10 +233,8 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
 
 void BpeModel::encode_word(std::string_view word, MergeScratch* scratch,
                            std::vector<int32_t>* ids) const {
-  if (!whole_words_.empty()) {
-    const auto found = whole_words_.find(std::string(word));
-    if (found != whole_words_.end()) return ids->push_back(found->second);
-  }
+  if (!whole_words_.empty())
+    if (const int32_t id = whole_words_.find(word); id >= 0) return ids->push_back(id);
   if (word.size() > kLongestWord)
     fail("{}: a word of {} bytes is longer than the {} that are supported", where_, word.size(),
          kLongestWord);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inputs/tokenizers/huge_pages.h"
+#include "inputs/tokenizers/whole_words.h"
 
 namespace tessera {
 
@@ -122,8 +123,7 @@ class BpeModel {
   std::string where_;
   // By the token as written in the file.
   std::unordered_map<std::string, int32_t> ids_;
-  // By raw bytes, if ignores_merges.
-  std::unordered_map<std::string, int32_t> whole_words_;
+  WholeWords whole_words_;  // By raw bytes, if ignores_merges.
   bool symbols_are_bytes_ = false;
   bool is_byte_level_ = false;
   bool fuses_unknown_ = false;

@@ -40,6 +40,8 @@ class WordCache {
       at = end;
     }
   }
+  // Whether no other word has the key of this one.
+  static bool is_exact(std::string_view word) { return word.size() <= kShortWord; }
   static Key key_of(std::string_view text, size_t at, size_t size) {
     if (size > kShortWord) return long_key(text.substr(at, size));
     std::array<uint64_t, 2> bytes{};
