@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A window of 64 bytes begins at a word. Its words are known up to its last character that is not
-// white space; the next window begins at the last known beginning of a word.
-#include "inputs/tokenizers/ascii_words.h"
-
+// Finds the words of ASCII text by windows of 64 bytes: each class of bytes is a mask of 64 bits,
+// and the rules of a pattern are bit arithmetic on these masks. A window begins at a word. Its
+// words are known up to its last character that is not white space; the next window begins at the
+// last known beginning of a word.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -138,10 +138,9 @@ BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
   add_byte_symbols();
   add_merges(definition);
   if (!definition.ignores_merges) return;
-  whole_words_ = WholeWords(definition.vocabulary.size());
   for (const auto& [token, id] : definition.vocabulary) {
     const auto bytes = is_byte_level_ ? byte_level_decode(token) : token;
-    if (bytes) whole_words_.put(*bytes, id);
+    if (bytes) whole_words_.emplace(*bytes, id);
   }
 }
 
@@ -233,8 +232,13 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
 
 void BpeModel::encode_word(std::string_view word, MergeScratch* scratch,
                            std::vector<int32_t>* ids) const {
-  if (!whole_words_.empty())
-    if (const int32_t id = whole_words_.find(word); id >= 0) return ids->push_back(id);
+  const auto take_whole_word = [&] {
+    const auto found = whole_words_.find(std::string(word));
+    if (found != whole_words_.end()) ids->push_back(found->second);
+    return found != whole_words_.end();
+  };
+  // If merges of bytes make one token, it is the whole word.
+  if (!symbols_are_bytes_ && !whole_words_.empty() && take_whole_word()) return;
   if (word.size() > kLongestWord)
     fail("{}: a word of {} bytes is longer than the {} that are supported", where_, word.size(),
          kLongestWord);
@@ -252,7 +256,8 @@ void BpeModel::encode_word(std::string_view word, MergeScratch* scratch,
                     : merges_.find(symbols[i], symbols[i + 1]);
     merge_short(merges_, scratch);
   }
-  ids->insert(ids->end(), scratch->symbols.begin(), scratch->symbols.end());
+  if (are_bytes && symbols.size() > 1 && !whole_words_.empty() && take_whole_word()) return;
+  ids->insert(ids->end(), symbols.begin(), symbols.end());
 }
 
 std::string BpeModel::description() const {

@@ -13,9 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "inputs/tokenizers/huge_pages.h"
-#include "inputs/tokenizers/whole_words.h"
-
 namespace tessera {
 
 class PairTable {
@@ -65,7 +62,7 @@ class PairTable {
     return at;
   }
 
-  std::vector<Slot, HugePages<Slot>> slots_;
+  std::vector<Slot> slots_;
   size_t mask_ = 0;
 };
 
@@ -123,7 +120,8 @@ class BpeModel {
   std::string where_;
   // By the token as written in the file.
   std::unordered_map<std::string, int32_t> ids_;
-  WholeWords whole_words_;  // By raw bytes, if ignores_merges.
+  // By raw bytes, if ignores_merges.
+  std::unordered_map<std::string, int32_t> whole_words_;
   bool symbols_are_bytes_ = false;
   bool is_byte_level_ = false;
   bool fuses_unknown_ = false;

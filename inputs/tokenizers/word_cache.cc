@@ -1,42 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table grows with the words that are inserted, up to a bound; then new words replace others.
 #include "inputs/tokenizers/word_cache.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace tessera {
 
+// Large pages, so that an access rarely waits for the translation of its address. Untouched ones
+// take no memory.
+WordCache::Table WordCache::allocate() {
+  constexpr size_t kBytes = sizeof(Entry) << kBits;
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  ::madvise(memory, kBytes, MADV_HUGEPAGE);
+  return Table(static_cast<Entry*>(memory));
+}
+
+void WordCache::Unmap::operator()(Entry* entries) const {
+  ::munmap(entries, sizeof(Entry) << kBits);
+}
+
 WordCache::Key WordCache::long_key(std::string_view word) {
-  Key key{word.size(), 0, 0};
+  uint64_t low = word.size(), high = 0;
   for (uint64_t bytes = 0; !word.empty(); bytes = 0) {
     const size_t size = std::min(sizeof(bytes), word.size());
     std::memcpy(&bytes, word.data(), size);
-    key.low = (key.low ^ bytes) * 0x9e3779b97f4a7c15u;
-    key.low ^= key.low >> 32;
-    key.high = (key.high + bytes) * 0xd6e8feb86659fd93u;
-    key.high ^= key.high >> 29;
+    low = (low ^ bytes) * 0x9e3779b97f4a7c15u;
+    low ^= low >> 32;
+    high = (high + bytes) * 0xd6e8feb86659fd93u;
+    high ^= high >> 29;
     word.remove_prefix(size);
   }
-  key.high |= kLong;
-  return with_hash(key);
+  return with_hash(low, high | uint64_t{0xff} << 56);  // No short word has this length.
 }
 
 std::span<const int32_t> WordCache::find_rare(std::string_view word, const Key& key) {
-  for (size_t i = 0; i < kPlaces; ++i) {
-    Entry* entry = &table_[place(key.hash, i)];
-    if (entry->high == 0) break;
-    if (!entry->is(key)) continue;
-    if (i >= kPlaces / 2) {
-      Entry* const nearer = &table_[place(key.hash, 1)];
-      std::swap(*entry, *nearer);
-      entry = nearer;
-    }
-    if (entry->count != 0) return std::span(entry->ids).first(static_cast<size_t>(entry->count));
-    const int32_t* const kept = kept_.data() + entry->ids[0];
-    const auto count = static_cast<size_t>(kept[0]), size = static_cast<size_t>(kept[1]);
-    const auto* const bytes = reinterpret_cast<const char*>(kept + 2 + count);
-    if (std::string_view(bytes, size) == word) return {kept + 2, count};
+  for (size_t i = 0; i < kPlaces && place(key.hash, i).high != 0; ++i) {
+    if (!place(key.hash, i).is(key)) continue;
+    if (i >= kPlaces / 2) std::swap(place(key.hash, i), place(key.hash, 1));
+    const Entry& entry = place(key.hash, std::min(i, kPlaces / 2 - 1));
+    if (entry.count != 0) return std::span(entry.ids).first(static_cast<size_t>(entry.count));
+    const auto count = static_cast<size_t>(entry.ids[1]);
+    const char* const kept = kept_.data() + entry.ids[0];
+    if (std::string_view(kept + 4 * count, static_cast<size_t>(entry.ids[2])) == word)
+      return {reinterpret_cast<const int32_t*>(kept), count};
   }
   return {};
 }
@@ -45,38 +56,20 @@ void WordCache::insert(std::string_view word, const Key& key, std::span<const in
   if (word.size() > kLongestWord || ids.empty()) return;
   if (kept_.size() > kMostKept) {
     kept_.clear();
-    for (Entry& entry : table_)
+    for (Entry& entry : std::span(table_.get(), size_t{1} << kBits))
       if (entry.count == 0) entry = {};
   }
-  if (2 * ++inserted_ > table_.size() && bits_ < kMostBits) grow();
   Entry entry{key.low, key.high};
   if (word.size() <= kShortWord && ids.size() <= kMostIds) {
-    entry.count = static_cast<int32_t>(ids.size());
     std::ranges::copy(ids, entry.ids.begin());
+    entry.count = static_cast<int32_t>(ids.size());
   } else {
-    entry.ids[0] = static_cast<int32_t>(kept_.size());
-    kept_.push_back(static_cast<int32_t>(ids.size()));
-    kept_.push_back(static_cast<int32_t>(word.size()));
-    kept_.insert(kept_.end(), ids.begin(), ids.end());
-    const size_t begin = kept_.size();
-    kept_.resize(begin + (word.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
-    std::memcpy(kept_.data() + begin, word.data(), word.size());
+    entry.ids = {static_cast<int32_t>(kept_.size()), static_cast<int32_t>(ids.size()),
+                 static_cast<int32_t>(word.size())};
+    kept_.append(reinterpret_cast<const char*>(ids.data()), ids.size_bytes()).append(word);
+    kept_.resize((kept_.size() + 3) / 4 * 4);  // Ids are aligned.
   }
-  put(entry);
-}
-
-// The first line has the words that were used last.
-void WordCache::put(const Entry& entry) {
-  const uint64_t hash = with_hash({entry.low, entry.high}).hash;
-  Entry moved = entry;
-  for (size_t i = 0; i < kPlaces && moved.high != 0; ++i) std::swap(moved, table_[place(hash, i)]);
-}
-
-void WordCache::grow() {
-  const Table old = std::exchange(table_, Table(2 * table_.size()));
-  ++bits_;
-  for (const Entry& entry : old)
-    if (entry.high != 0) put(entry);
+  for (size_t i = 0; i < kPlaces && entry.high != 0; ++i) std::swap(entry, place(key.hash, i));
 }
 
 }  // namespace tessera

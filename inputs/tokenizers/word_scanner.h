@@ -8,7 +8,6 @@
 #include <optional>
 #include <string_view>
 
-#include "inputs/tokenizers/ascii_words.h"
 #include "inputs/tokenizers/unicode.h"
 
 namespace tessera {
@@ -27,6 +26,30 @@ enum class WordPattern {
 std::optional<WordPattern> known_pattern(std::string_view regular_expression);
 // Returns the source of a pattern.
 std::string_view pattern_source(WordPattern pattern);
+
+// What distinguishes the word patterns on ASCII text.
+struct AsciiRules {
+  enum class Contraction {
+    kNone,
+    kLowerWord,  // A word, in lower case only.
+    kWord,       // A word.
+    kSuffix,     // Belongs to the word before.
+  };
+  Contraction contraction = Contraction::kNone;
+  bool has_lines = true;  // Any character but a digit or line end leads the letters after it; line
+                          // ends stay with the sign before, and others end a run of white space.
+                          // Else only a space leads, and it leads every kind of word.
+  bool is_cased = false;  // A capital after a small letter begins a word, and a slash stays with
+                          // the line ends before it.
+  int most_digits = 3;    // 3, 1, or 0: no limit.
+};
+
+// A buffer for this many ends of words is enough for a call.
+inline constexpr size_t kMostWordEnds = 68;
+
+// Writes the ends of the next words from `at`, where a word begins, and returns their number: 0 if
+// the first word needs more than 64 ASCII bytes of context.
+size_t find_ascii_words(const AsciiRules& rules, std::string_view text, size_t at, size_t* ends);
 
 // Returns the length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is
 // ignored, and long s (U+017F) folds to s.
