@@ -61,7 +61,7 @@ class WordCache {
  private:
   static constexpr size_t kShortWord = 15;
   static constexpr size_t kLongestWord = 4096;
-  static constexpr int kBits = 18;              // 8 MiB.
+  static constexpr int kBits = 19;              // 16 MiB.
   static constexpr size_t kMostKept = 8 << 20;  // Bytes.
 
   struct alignas(32) Entry {

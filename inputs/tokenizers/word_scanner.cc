@@ -116,23 +116,11 @@ WordScanner::WordScanner(WordPattern pattern)
     : pattern_(pattern), ascii_(rules_of(pattern)), classes_(UnicodeClasses::get()) {}
 
 size_t WordScanner::end_of_word(std::string_view text, size_t at) const {
-  switch (pattern_) {
-    case WordPattern::kGpt2:
-      return end_gpt2(text, at);
-    case WordPattern::kCl100k:
-      return end_cl100k(text, at, kLetter, 3);
-    case WordPattern::kQwen2:
-      return end_cl100k(text, at, kLetter, 1);
-    case WordPattern::kQwen35:
-      return end_cl100k(text, at, kLetter | kMark, 1);
-    case WordPattern::kO200k:
-      return end_o200k(text, at, 3);
-    case WordPattern::kTekken:
-      return end_o200k(text, at, 1);
-    case WordPattern::kDeepSeek:
-      return end_deepseek(text, at);
-  }
-  return text.size();
+  if (!ascii_) return end_deepseek(text, at);
+  if (!ascii_->has_lines) return end_gpt2(text, at);
+  if (ascii_->is_cased) return end_o200k(text, at, ascii_->most_digits);
+  const CharacterClasses letters = pattern_ == WordPattern::kQwen35 ? kLetter | kMark : kLetter;
+  return end_cl100k(text, at, letters, ascii_->most_digits);
 }
 
 size_t WordScanner::next_words(std::string_view text, size_t at, size_t* ends) const {
