@@ -95,7 +95,7 @@ std::vector<Effect> effects_of(int form) {
 // character, which does not combine.
 template <int form>
 std::string_view to_normal_form(std::string_view text, std::string* storage, bool*) {
-  constexpr unsigned char kLeast = form == kNfc ? 0xcc : 0x80;  // Of first_affected in UTF-8.
+  constexpr unsigned char kLeast = form == kNfc ? 0xcc : 0x80;  // The least byte of first_affected.
   unsigned char most = 0;
   for (const char byte : text) most = std::max(most, static_cast<unsigned char>(byte));
   if (most < kLeast) return text;

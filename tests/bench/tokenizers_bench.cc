@@ -63,7 +63,7 @@ void measure_speed(const std::string& name, const std::string& path, int threads
   const auto tokenizer = make_tokenizer(name);
   const std::string text = read_file(path);
   const std::vector<std::string_view> documents = documents_of(text);
-  tokenizer->encode("Hello there");  // What is made on first use.
+  tokenizer->encode("Hello there");  // Tables are made on first use.
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   double best = 0;
   double best_a_core = 0;  // In processor time, which depends less on other load.
