@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-written scanners for the word patterns of well-known tokenizers, in linear time; ASCII text
-// is scanned by windows (ascii_words.h). Other patterns use pattern.h.
+// is scanned by windows (ascii_words.cc). Other patterns use pattern.h.
 #pragma once
 
 #include <array>
