@@ -18,7 +18,7 @@ constexpr int64_t kTokenChunk = 65536;
 constexpr int64_t kStartChunk = 16384;
 constexpr int64_t kSampleTokens = 65536;
 const std::string kDefinition = "/tokenizer", kManifest = "/manifest";
-constexpr int kTextCompression = 6;
+constexpr int kTextCompression = 1;  // Vocabularies are large: more saves little and takes long.
 constexpr int64_t kLongestText = int64_t{1} << 28;
 
 // Returns whether an id is too large. Branch-free, so that the loop vectorises. For numbers below

@@ -4,6 +4,7 @@
 #include "inputs/tokenizers/bpe_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "core/base/error.h"
@@ -14,12 +15,11 @@ namespace {
 
 constexpr size_t kLongestShortWord = 64;
 
+// `scratch` has the merges of neighbouring symbols.
 void merge_short(const PairTable& table, MergeScratch* scratch) {
   std::vector<int32_t>& symbols = scratch->symbols;
-  std::vector<PairTable::Merge>& merges = scratch->merges;  // [i]: symbols i and i + 1.
+  std::vector<PairTable::Merge>& merges = scratch->merges;
   size_t count = symbols.size();
-  merges.resize(count - 1);
-  for (size_t i = 0; i + 1 < count; ++i) merges[i] = table.find(symbols[i], symbols[i + 1]);
   while (count > 1) {
     // As unsigned, -1 is the largest.
     size_t best = 0;
@@ -108,14 +108,6 @@ class LongWord {
   int32_t end_ = 0;
 };
 
-void merge_symbols(const PairTable& merges, MergeScratch* scratch) {
-  if (scratch->symbols.size() < 2) return;
-  if (scratch->symbols.size() <= kLongestShortWord)
-    merge_short(merges, scratch);
-  else
-    LongWord(merges, scratch).merge();
-}
-
 // Symbol positions have 32 bits.
 constexpr size_t kLongestWord = std::numeric_limits<int32_t>::max() / 4;
 
@@ -129,6 +121,8 @@ BpeModel::BpeModel(const BpeDefinition& definition, const std::string& where)
       end_suffix_(definition.end_suffix),
       has_byte_fallback_(definition.has_byte_fallback) {
   std::unordered_map<int32_t, std::string_view> names;
+  ids_.reserve(definition.vocabulary.size());
+  names.reserve(definition.vocabulary.size());
   for (const auto& [token, id] : definition.vocabulary) {
     if (!ids_.emplace(token, id).second) fail("{}: the vocabulary has '{}' twice", where_, token);
     const auto [other, is_new] = names.emplace(id, token);
@@ -178,6 +172,10 @@ void BpeModel::add_merges(const BpeDefinition& definition) {
     merges_.put(left_id, right_id, {rank, require(left + right.substr(prefix))});
     ++rank;
   }
+  if (!symbols_are_bytes_) return;
+  byte_merges_.resize(1 << 16);
+  for (size_t pair = 0; pair < byte_merges_.size(); ++pair)
+    byte_merges_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 0xff]);
 }
 
 std::optional<int32_t> BpeModel::id_of(std::string_view token) const {
@@ -185,13 +183,15 @@ std::optional<int32_t> BpeModel::id_of(std::string_view token) const {
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const {
+bool BpeModel::byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const {
+  if (!symbols_are_bytes_) return false;
   symbols->resize(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     const int32_t id = byte_ids_[static_cast<unsigned char>(word[i])];
-    if (id < 0) return character_symbols(word, symbols);
+    if (id < 0) return false;
     (*symbols)[i] = id;
   }
+  return true;
 }
 
 void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* symbols) const {
@@ -232,19 +232,32 @@ void BpeModel::character_symbols(std::string_view raw, std::vector<int32_t>* sym
 
 void BpeModel::encode_word(std::string_view word, MergeScratch* scratch,
                            std::vector<int32_t>* ids) const {
-  if (!whole_words_.empty()) {
+  const auto take_whole_word = [&] {
     const auto found = whole_words_.find(std::string(word));
-    if (found != whole_words_.end()) return ids->push_back(found->second);
-  }
+    if (found != whole_words_.end()) ids->push_back(found->second);
+    return found != whole_words_.end();
+  };
+  // If merges of bytes make one token, it is the whole word.
+  if (!symbols_are_bytes_ && !whole_words_.empty() && take_whole_word()) return;
   if (word.size() > kLongestWord)
     fail("{}: a word of {} bytes is longer than the {} that are supported", where_, word.size(),
          kLongestWord);
-  if (symbols_are_bytes_)
-    byte_symbols(word, &scratch->symbols);
-  else
-    character_symbols(word, &scratch->symbols);
-  merge_symbols(merges_, scratch);
-  ids->insert(ids->end(), scratch->symbols.begin(), scratch->symbols.end());
+  const std::vector<int32_t>& symbols = scratch->symbols;
+  const bool are_bytes = byte_symbols(word, &scratch->symbols);
+  if (!are_bytes) character_symbols(word, &scratch->symbols);
+  if (symbols.size() > kLongestShortWord) {
+    LongWord(merges_, scratch).merge();
+  } else {
+    scratch->merges.resize(symbols.size());
+    for (size_t i = 0; i + 1 < symbols.size(); ++i)
+      scratch->merges[i] =
+          are_bytes ? byte_merges_[static_cast<size_t>(static_cast<unsigned char>(word[i])) << 8 |
+                                   static_cast<unsigned char>(word[i + 1])]
+                    : merges_.find(symbols[i], symbols[i + 1]);
+    merge_short(merges_, scratch);
+  }
+  if (are_bytes && symbols.size() > 1 && !whole_words_.empty() && take_whole_word()) return;
+  ids->insert(ids->end(), symbols.begin(), symbols.end());
 }
 
 std::string BpeModel::description() const {
@@ -260,9 +273,10 @@ std::string BpeModel::description() const {
       fmt::format("bytes {} unknown {} fused {} fallback {} whole {} prefix '{}' suffix '{}'\n",
                   is_byte_level_, unknown_.value_or(-1), fuses_unknown_, has_byte_fallback_,
                   !whole_words_.empty(), continuing_prefix_, end_suffix_);
-  for (const auto& [id, token] : tokens) text += fmt::format("{} {}:{}\n", id, token.size(), token);
+  const auto end = std::back_inserter(text);
+  for (const auto& [id, token] : tokens) fmt::format_to(end, "{} {}:{}\n", id, token.size(), token);
   // The order of merges matters, not the rank values.
-  for (const auto& merge : merges) text += fmt::format("{} {} {}\n", merge[1], merge[2], merge[3]);
+  for (const auto& merge : merges) fmt::format_to(end, "{} {} {}\n", merge[1], merge[2], merge[3]);
   return text;
 }
 

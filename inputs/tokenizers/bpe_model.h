@@ -80,7 +80,7 @@ struct MergeScratch {
   std::vector<int32_t> symbols;  // Input and output.
   std::vector<int32_t> previous;
   std::vector<int32_t> next;
-  std::vector<PairTable::Merge> merges;
+  std::vector<PairTable::Merge> merges;  // [i]: of symbols i and i + 1.
   std::vector<QueuedMerge> queue;
 };
 
@@ -113,7 +113,8 @@ class BpeModel {
  private:
   void add_merges(const BpeDefinition& definition);
   void add_byte_symbols();
-  void byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
+  // False if symbols are not bytes, or a byte has no token.
+  bool byte_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
   void character_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
 
   std::string where_;
@@ -131,6 +132,7 @@ class BpeModel {
   std::array<int32_t, 256> fallback_ids_{};  // -1: none.
   bool has_byte_fallback_ = false;
   PairTable merges_;
+  std::vector<PairTable::Merge> byte_merges_;  // By two bytes, if symbols are bytes.
 };
 
 }  // namespace tessera

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 
 #include "core/base/error.h"
 #include "inputs/tokenizers/unicode.h"
+#include "inputs/tokenizers/word_cache.h"
 
 namespace tessera {
 namespace {
@@ -63,6 +65,7 @@ class AddedTokens {
       none_ = false;
       if (!tokens_[i].is_special) none_plain_ = false;
       begins_[static_cast<unsigned char>(content[0])] = true;
+      begin_ = content[0];
       int32_t node = 0;
       for (const char byte : content) {
         const int64_t key = int64_t{node} << 8 | static_cast<unsigned char>(byte);
@@ -109,7 +112,9 @@ class AddedTokens {
   };
 
   std::optional<Match> next_match(std::string_view text, size_t from) const {
+    const bool has_one_begin = std::ranges::count(begins_, true) == 1;  // Mostly '<'.
     for (size_t begin = from; begin < text.size(); ++begin) {
+      if (has_one_begin) begin = std::min(text.find(begin_, begin), text.size() - 1);
       if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
       std::optional<Match> longest;
       int32_t node = 0;
@@ -136,6 +141,7 @@ class AddedTokens {
   std::unordered_map<int64_t, int32_t> children_;
   std::vector<int32_t> token_at_ = {-1};
   std::array<bool, 256> begins_{};
+  char begin_ = 0;  // The last of them.
 };
 
 constexpr size_t kLongestText = 1 << 20;
@@ -159,42 +165,14 @@ int byte_of_token(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
 }
 
-// Direct-mapped cache from word to ids; a lookup takes about 1 % of the time of merging. Not
-// thread-safe.
-class WordCache {
- public:
-  static constexpr size_t kLongestWord = 31;
-  static constexpr size_t kMostIds = 7;
-
-  // One cache line.
-  struct alignas(64) Entry {
-    std::array<uint64_t, 4>
-        key{};  // The word's bytes, zero padding, and its length in the last byte.
-    std::array<int32_t, kMostIds> ids{};
-    int32_t count = 0;
-  };
-
-  WordCache() : entries_(size_t{1} << kBits) {}
-
-  // Returns the entry for a word of 1 to 31 bytes; *key is its key.
-  Entry& place(std::string_view word, std::array<uint64_t, 4>* key) {
-    *key = {};
-    std::memcpy(key->data(), word.data(), word.size());
-    (*key)[3] |= static_cast<uint64_t>(word.size()) << 56;
-    uint64_t mixed = (*key)[0] * 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ (mixed >> 32) ^ (*key)[1]) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ (mixed >> 29) ^ (*key)[2]) * 0x94d049bb133111ebu;
-    mixed = (mixed ^ (mixed >> 31) ^ (*key)[3]) * 0x9e3779b97f4a7c15u;
-    return entries_[mixed >> (64 - kBits)];
-  }
-
- private:
-  static constexpr int kBits = 15;
-  std::vector<Entry> entries_;
-};
+// Words whose entries in the cache are fetched before the first is read.
+constexpr size_t kBatch = 320;
 
 struct Workspace {
   WordCache cache;
+  std::array<size_t, kBatch> ends;
+  std::array<WordCache::Key, kBatch> keys;
+  std::array<int32_t, kBatch*(WordCache::kMostIds + 1)> ids;
   MergeScratch merge;
   std::string normalized;
 };
@@ -351,29 +329,54 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   void encode_piece(const TextPiece& piece, Workspace* workspace, std::vector<int32_t>* ids) const {
-    const auto take = [&](std::string_view word) { encode_word(word, workspace, ids); };
-    if (scanner_ != nullptr)
-      scanner_->for_each_word(piece.text, take);
-    else
-      pre_tokenizer_->for_each_word(piece, take);
+    if (scanner_ != nullptr) return encode_scanned(piece.text, workspace, ids);
+    pre_tokenizer_->for_each_word(piece, [&](std::string_view word) {
+      const WordCache::Key key = WordCache::key_of(word, 0, word.size());
+      std::array<int32_t, WordCache::kMostIds + 1> found;
+      const size_t count = workspace->cache.find(key, found.data());
+      if (count == 0) return encode_word(word, key, workspace, ids);
+      ids->insert(ids->end(), found.begin(), found.begin() + static_cast<int64_t>(count));
+    });
   }
 
-  void encode_word(std::string_view word, Workspace* workspace, std::vector<int32_t>* ids) const {
-    if (word.size() > WordCache::kLongestWord)
-      return model_.encode_word(word, &workspace->merge, ids);
-    std::array<uint64_t, 4> key;
-    WordCache::Entry& entry = workspace->cache.place(word, &key);
-    if (entry.key == key) {
-      ids->insert(ids->end(), entry.ids.begin(), entry.ids.begin() + entry.count);
-      return;
+  // Ids are collected in an array: appending each word's to a vector would take longer than finding
+  // them.
+  void encode_scanned(std::string_view text, Workspace* workspace,
+                      std::vector<int32_t>* ids) const {
+    int32_t* const first = workspace->ids.data();
+    for (size_t at = 0; at < text.size();) {
+      size_t words = 0;
+      for (size_t from = at; words + kMostWordEnds <= kBatch && from < text.size();) {
+        const std::span ends(workspace->ends.data() + words,
+                             scanner_->next_words(text, from, workspace->ends.data() + words));
+        workspace->cache.prepare(text, from, ends, workspace->keys.data() + words);
+        words += ends.size();
+        from = ends.back();
+      }
+      const std::span ends(workspace->ends.data(), words);
+      int32_t* next = first;
+      for (size_t i = 0; i < ends.size(); ++i) {
+        const WordCache::Key& key = workspace->keys[i];
+        const size_t count = workspace->cache.find(key, next);
+        next += count;
+        if (count == 0) {
+          ids->insert(ids->end(), first, next);
+          next = first;
+          encode_word(text.substr(at, ends[i] - at), key, workspace, ids);
+        }
+        at = ends[i];
+      }
+      ids->insert(ids->end(), first, next);
     }
+  }
+
+  void encode_word(std::string_view word, const WordCache::Key& key, Workspace* workspace,
+                   std::vector<int32_t>* ids) const {
+    const std::span<const int32_t> found = workspace->cache.find_rare(word, key);
+    if (!found.empty()) return void(ids->insert(ids->end(), found.begin(), found.end()));
     const size_t before = ids->size();
     model_.encode_word(word, &workspace->merge, ids);
-    const size_t count = ids->size() - before;
-    if (count > WordCache::kMostIds) return;
-    entry.key = key;
-    entry.count = static_cast<int32_t>(count);
-    std::copy(ids->begin() + static_cast<int64_t>(before), ids->end(), entry.ids.begin());
+    workspace->cache.insert(word, key, std::span(*ids).subspan(before));
   }
 
   BpeModel model_;

@@ -60,22 +60,63 @@ void append_normalized(int options, const std::vector<int32_t>& characters, std:
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(codes[static_cast<size_t>(i)], out);
 }
 
+// What a normal form does to a character.
+enum class Effect : uint8_t {
+  kNone,     // Stays as it is, whatever stands beside it.
+  kSome,     // Changes, is reordered or combines with the character before.
+  kUnknown,  // Not known to the library: stays, and ends what is normalized together.
+};
+
+std::vector<Effect> effects_of(int form) {
+  std::vector<Effect> effects(0x110000, Effect::kNone);
+  std::vector<int32_t> parts;
+  for (int32_t code = first_affected(form); code < std::ssize(effects); ++code) {
+    Effect& effect = effects[static_cast<size_t>(code)];
+    if (!is_normalized_by_steps(code)) effect = Effect::kUnknown;
+    const auto& property = *utf8proc_get_property(code);
+    if (effect == Effect::kUnknown || property.category == UTF8PROC_CATEGORY_CO) continue;
+    parts.clear();
+    append_decomposed(code, form, &parts);
+    // Also what is composed again, as its parts may combine with others.
+    if (parts != std::vector{code} || property.combining_class != 0) effect = Effect::kSome;
+    if ((form & UTF8PROC_COMPOSE) == 0) continue;
+    parts.clear();
+    append_decomposed(code, kNfd, &parts);
+    for (size_t i = 1; i < parts.size(); ++i)
+      if (Effect& second = effects[static_cast<size_t>(parts[i])]; second == Effect::kNone)
+        second = Effect::kSome;
+  }
+  return effects;
+}
+
 // Converts to a Unicode normal form in O(n log n): utf8proc's reordering of combining marks is
 // quadratic in the length of a run. Normalizes only stretches with affected characters. A stretch
 // begins with the preceding character, which may combine with marks, and ends before an ASCII
 // character, which does not combine.
-std::string_view to_normal_form(int form, std::string_view text, std::string* storage) {
-  const int32_t first = first_affected(form);
+template <int form>
+std::string_view to_normal_form(std::string_view text, std::string* storage, bool*) {
+  constexpr unsigned char kLeast = form == kNfc ? 0xcc : 0x80;  // The least byte of first_affected.
+  unsigned char most = 0;
+  for (const char byte : text) most = std::max(most, static_cast<unsigned char>(byte));
+  if (most < kLeast) return text;
+  static const std::vector<Effect> effects = effects_of(form);
+  const auto effect_of = [](const Character& character) {
+    return character.is_valid ? effects[static_cast<size_t>(character.code)] : Effect::kUnknown;
+  };
   std::string out;
   std::vector<int32_t> stretch;
   size_t copied = 0;  // Prefix of the text copied to `out`.
   size_t previous = 0;
   for (size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      previous = at++;
+      continue;
+    }
     const Character character = character_at(text, at);
-    const bool is_normalized = character.is_valid && is_normalized_by_steps(character.code);
-    if (!is_normalized || character.code < first) {
+    const Effect effect = effect_of(character);
+    if (effect != Effect::kSome) {
       const size_t after = at + static_cast<size_t>(character.length);
-      previous = is_normalized ? at : after;
+      previous = effect == Effect::kNone ? at : after;
       at = after;
       continue;
     }
@@ -85,8 +126,7 @@ std::string_view to_normal_form(int form, std::string_view text, std::string* st
     size_t end = previous;
     while (end < text.size()) {
       const Character next = character_at(text, end);
-      if (!next.is_valid || (next.code < 0x80 && end > at) || !is_normalized_by_steps(next.code))
-        break;
+      if ((next.code < 0x80 && end > at) || effect_of(next) == Effect::kUnknown) break;
       stretch.push_back(next.code);
       end += static_cast<size_t>(next.length);
     }
@@ -111,12 +151,6 @@ bool lies_in(std::string_view text, const std::string& buffer) {
   const std::less<const char*> before;
   return !before(text.data(), buffer.data()) &&
          !before(buffer.data() + buffer.size(), text.data() + text.size());
-}
-
-Normalizer to_form(int form, const std::string& name) {
-  return {name, [form](std::string_view text, std::string* storage, bool*) {
-            return to_normal_form(form, text, storage);
-          }};
 }
 
 std::string_view lower_case(std::string_view text, std::string* storage, bool*) {
@@ -215,10 +249,10 @@ Normalizer make_sequence(const Json& json) {
 std::optional<Normalizer> make_normalizer(const Json& json) {
   if (json.is_null()) return std::nullopt;
   const std::string& type = json.at("type").as_string();
-  if (type == "NFC") return to_form(kNfc, type);
-  if (type == "NFD") return to_form(kNfd, type);
-  if (type == "NFKC") return to_form(kNfc | UTF8PROC_COMPAT, type);
-  if (type == "NFKD") return to_form(kNfd | UTF8PROC_COMPAT, type);
+  if (type == "NFC") return Normalizer{type, to_normal_form<kNfc>};
+  if (type == "NFD") return Normalizer{type, to_normal_form<kNfd>};
+  if (type == "NFKC") return Normalizer{type, to_normal_form<kNfc | UTF8PROC_COMPAT>};
+  if (type == "NFKD") return Normalizer{type, to_normal_form<kNfd | UTF8PROC_COMPAT>};
   if (type == "Lowercase") return Normalizer{type, lower_case};
   if (type == "Prepend") return make_prepend(json.at("prepend").as_string());
   if (type == "Strip")

@@ -51,9 +51,35 @@ bool is_ascii_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <
 
 char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
-// Returns the length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is
-// ignored, and long s (U+017F) folds to s.
-size_t contraction(std::string_view text, size_t at, bool any_case) {
+// DeepSeek's signs and letters have other rules.
+std::optional<AsciiRules> rules_of(WordPattern pattern) {
+  using Contraction = AsciiRules::Contraction;
+  switch (pattern) {
+    case WordPattern::kGpt2:
+      return AsciiRules{Contraction::kLowerWord, false, false, 0};
+    case WordPattern::kCl100k:
+      return AsciiRules{Contraction::kWord, true, false, 3};
+    case WordPattern::kQwen2:
+    case WordPattern::kQwen35:
+      return AsciiRules{Contraction::kWord, true, false, 1};
+    case WordPattern::kO200k:
+      return AsciiRules{Contraction::kSuffix, true, true, 3};
+    case WordPattern::kTekken:
+      return AsciiRules{Contraction::kNone, true, true, 1};
+    case WordPattern::kDeepSeek:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Returns whether windows of ASCII text help at the beginning of a word.
+bool is_ascii_word(std::string_view text, size_t at) {
+  return is_ascii(text[at]) && is_ascii(byte_at(text, at + 1));
+}
+
+}  // namespace
+
+size_t contraction_length(std::string_view text, size_t at, bool any_case) {
   if (byte_at(text, at) != '\'') return 0;
   const auto letter = [&](size_t index) {
     return any_case ? lower_ascii(byte_at(text, index)) : byte_at(text, index);
@@ -65,8 +91,6 @@ size_t contraction(std::string_view text, size_t at, bool any_case) {
   if (first == 'l' && second == 'l') return 3;
   return any_case && text.substr(at + 1, 2) == "\xc5\xbf" ? 3 : 0;
 }
-
-}  // namespace
 
 std::optional<WordPattern> known_pattern(std::string_view regular_expression) {
   std::string escaped;  // Some files have line ends themselves in the sets.
@@ -86,6 +110,27 @@ std::optional<WordPattern> known_pattern(std::string_view regular_expression) {
 std::string_view pattern_source(WordPattern pattern) {
   return std::ranges::find(kKnown, pattern, &std::pair<std::string_view, WordPattern>::second)
       ->first;
+}
+
+WordScanner::WordScanner(WordPattern pattern)
+    : pattern_(pattern), ascii_(rules_of(pattern)), classes_(UnicodeClasses::get()) {}
+
+size_t WordScanner::end_of_word(std::string_view text, size_t at) const {
+  if (!ascii_) return end_deepseek(text, at);
+  if (!ascii_->has_lines) return end_gpt2(text, at);
+  if (ascii_->is_cased) return end_o200k(text, at, ascii_->most_digits);
+  const CharacterClasses letters = pattern_ == WordPattern::kQwen35 ? kLetter | kMark : kLetter;
+  return end_cl100k(text, at, letters, ascii_->most_digits);
+}
+
+size_t WordScanner::next_words(std::string_view text, size_t at, size_t* ends) const {
+  if (ascii_ && is_ascii_word(text, at))
+    if (const size_t count = find_ascii_words(*ascii_, text, at, ends)) return count;
+  size_t count = 0;
+  do {
+    ends[count++] = at = end_of_word(text, at);
+  } while (count < kMostWordEnds && at < text.size() && !(ascii_ && is_ascii_word(text, at)));
+  return count;
 }
 
 size_t WordScanner::run_of_digits(std::string_view text, size_t at, int most) const {
@@ -122,7 +167,7 @@ size_t WordScanner::end_of_space(std::string_view text, size_t at, bool to_lines
 }
 
 size_t WordScanner::end_gpt2(std::string_view text, size_t at) const {
-  if (const size_t length = contraction(text, at, false)) return at + length;
+  if (const size_t length = contraction_length(text, at, false)) return at + length;
   const size_t from = text[at] == ' ' ? at + 1 : at;
   size_t length = 0;
   const CharacterClasses kind = class_at(text, from, &length);
@@ -134,7 +179,7 @@ size_t WordScanner::end_gpt2(std::string_view text, size_t at) const {
 
 size_t WordScanner::end_cl100k(std::string_view text, size_t at, CharacterClasses letters,
                                int most_digits) const {
-  if (const size_t length = contraction(text, at, true)) return at + length;
+  if (const size_t length = contraction_length(text, at, true)) return at + length;
   size_t length = 0;
   const CharacterClasses kind = class_at(text, at, &length);
   if ((kind & letters) != 0) return run(text, at + length, letters);
@@ -184,7 +229,7 @@ size_t WordScanner::end_of_cased_word(std::string_view text, size_t at) const {
 
 size_t WordScanner::end_o200k(std::string_view text, size_t at, int most_digits) const {
   if (const size_t end = end_of_cased_word(text, at))
-    return pattern_ == WordPattern::kTekken ? end : end + contraction(text, end, true);
+    return pattern_ == WordPattern::kTekken ? end : end + contraction_length(text, end, true);
   size_t length = 0;
   if ((class_at(text, at, &length) & kNumber) != 0) return run_of_digits(text, at, most_digits);
   if (size_t end = end_of_others(text, at, kLetter | kNumber | kSpace)) {

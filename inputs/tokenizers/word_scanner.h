@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hand-written scanners for the word patterns of well-known tokenizers: linear time, about 100
-// times faster than a regular expression. Other patterns use pattern.h.
+// Hand-written scanners for the word patterns of well-known tokenizers, in linear time; ASCII text
+// is scanned by windows (ascii_words.cc). Other patterns use pattern.h.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -26,44 +27,62 @@ std::optional<WordPattern> known_pattern(std::string_view regular_expression);
 // Returns the source of a pattern.
 std::string_view pattern_source(WordPattern pattern);
 
+// What distinguishes the word patterns on ASCII text.
+struct AsciiRules {
+  enum class Contraction {
+    kNone,
+    kLowerWord,  // A word, in lower case only.
+    kWord,       // A word.
+    kSuffix,     // Belongs to the word before.
+  };
+  Contraction contraction = Contraction::kNone;
+  bool has_lines = true;  // Any character but a digit or line end leads the letters after it; line
+                          // ends stay with the sign before, and others end a run of white space.
+                          // Else only a space leads, and it leads every kind of word.
+  bool is_cased = false;  // A capital after a small letter begins a word, and a slash stays with
+                          // the line ends before it.
+  int most_digits = 3;    // 3, 1, or 0: no limit.
+};
+
+// A buffer for this many ends of words is enough for a call.
+inline constexpr size_t kMostWordEnds = 68;
+
+// Writes the ends of the next words from `at`, where a word begins, and returns their number: 0 if
+// the first word needs more than 64 ASCII bytes of context.
+size_t find_ascii_words(const AsciiRules& rules, std::string_view text, size_t at, size_t* ends);
+
+// Returns the length of 's 't 're 've 'm 'll 'd at text[at], or 0. With `any_case`, case is
+// ignored, and long s (U+017F) folds to s.
+size_t contraction_length(std::string_view text, size_t at, bool any_case);
+
 // Finds the ends of words. Stateless: scanning may start at any word.
 class WordScanner {
   static constexpr CharacterClasses kLetter = unicode_class::kLetter;
   static constexpr CharacterClasses kMark = unicode_class::kMark;
 
  public:
-  explicit WordScanner(WordPattern pattern) : pattern_(pattern), classes_(UnicodeClasses::get()) {}
+  explicit WordScanner(WordPattern pattern);
 
-  // Visits the words of the text in order; they cover it. A run without a match is a word.
+  // Writes the ends of the next words from `at`, where a word begins, and returns their number, at
+  // most kMostWordEnds and at least one. A run without a match is a word.
+  size_t next_words(std::string_view text, size_t at, size_t* ends) const;
+
+  // Visits the words of the text in order; they cover it.
   template <typename Take>
   void for_each_word(std::string_view text, const Take& take) const {
-    size_t at = 0;
-    const auto loop = [&](auto end_of) {
-      while (at < text.size()) {
-        const size_t end = end_of(at);
-        take(text.substr(at, end - at));
-        at = end;
+    std::array<size_t, kMostWordEnds> ends;
+    for (size_t at = 0; at < text.size();) {
+      const size_t count = next_words(text, at, ends.data());
+      for (size_t i = 0; i < count; ++i) {
+        take(text.substr(at, ends[i] - at));
+        at = ends[i];
       }
-    };
-    switch (pattern_) {
-      case WordPattern::kGpt2:
-        return loop([&](size_t from) { return end_gpt2(text, from); });
-      case WordPattern::kCl100k:
-        return loop([&](size_t from) { return end_cl100k(text, from, kLetter, 3); });
-      case WordPattern::kQwen2:
-        return loop([&](size_t from) { return end_cl100k(text, from, kLetter, 1); });
-      case WordPattern::kQwen35:
-        return loop([&](size_t from) { return end_cl100k(text, from, kLetter | kMark, 1); });
-      case WordPattern::kO200k:
-        return loop([&](size_t from) { return end_o200k(text, from, 3); });
-      case WordPattern::kTekken:
-        return loop([&](size_t from) { return end_o200k(text, from, 1); });
-      case WordPattern::kDeepSeek:
-        return loop([&](size_t from) { return end_deepseek(text, from); });
     }
   }
 
  private:
+  // The end of one word.
+  size_t end_of_word(std::string_view text, size_t at) const;
   size_t end_gpt2(std::string_view text, size_t at) const;
   size_t end_cl100k(std::string_view text, size_t at, CharacterClasses letters,
                     int most_digits) const;
@@ -91,6 +110,7 @@ class WordScanner {
   size_t end_of_space(std::string_view text, size_t at, bool to_lines) const;
 
   WordPattern pattern_;
+  std::optional<AsciiRules> ascii_;
   const UnicodeClasses& classes_;
 };
 

@@ -3,11 +3,13 @@
 """Compares Tessera's ids with those of `tokenizers` and `tiktoken` on difficult and random text.
 
   compare_tokenizers.py BENCH_TOKENIZERS [--bytes=1000000] [--seed=1] TOKENIZER...
+  compare_tokenizers.py BENCH_TOKENIZERS --text=FILE [--tokens=10000000] TOKENIZER...
 
 BENCH_TOKENIZERS is the program (ninja bench_tokenizers). A TOKENIZER is a tokenizer.json, a
 directory with GPT-2's two files, or NAME=PATH with a file of ranks in the .tiktoken format. NAME is
 one of tiktoken's (cl100k_base, o200k_base); a tokenizer.json is generated for it. Prints every
-difference; the exit code is nonzero if there is any.
+difference; the exit code is nonzero if there is any. With --text, compares the first so many tokens
+of a file instead (lines of JSON with the field "text", or text), and names the first difference.
 """
 import argparse
 import base64
@@ -199,6 +201,50 @@ def references(argument, folder):
     return argument, {"tokenizers": of_json(argument)}
 
 
+def documents_of(path):
+    """(place, text) of each document: of lines of JSON, or about 100 kB of a text's whole lines."""
+    if path.endswith(".jsonl"):
+        for number, line in enumerate(open(path, "rb"), 1):
+            yield f"line {number}", json.loads(line)["text"]
+        return
+    at = 0
+    with open(path, "rb") as file:
+        while lines := file.readlines(100_000):
+            raw = b"".join(lines)
+            yield f"byte {at}", raw.decode()
+            at += len(raw)
+
+
+def compare_file(program, path, tokens, tokenizer, calls, folder):
+    """Compares until so many tokens are equal; returns whether they are."""
+    equal, size, batch = 0, 0, []
+
+    def compare():
+        nonlocal equal
+        for (place, text), ours in zip(batch, run_ours(program, tokenizer, [t for _, t in batch], False, folder)):
+            theirs = calls[False](text)
+            if ours != theirs:
+                at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+                print(f"{path}, {place}: token {at} differs, after {equal + at} equal ones: ours {ours[at:at + 8]}, theirs {theirs[at:at + 8]}")
+                return False
+            equal += len(ours)
+        return True
+
+    for document in documents_of(path):
+        batch.append(document)
+        size += len(document[1])
+        if size > 1 << 22:
+            if not compare():
+                return False
+            size, batch = 0, []
+            if equal >= tokens:
+                break
+    if not compare():
+        return False
+    print(f"{path}: {equal} tokens of {tokenizer} are equal")
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -206,7 +252,17 @@ def main():
     parser.add_argument("--bytes", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=5)
+    parser.add_argument("--text")
+    parser.add_argument("--tokens", type=int, default=10_000_000)
     arguments = parser.parse_args()
+    if arguments.text:
+        results = []
+        for argument in arguments.tokenizers:
+            with tempfile.TemporaryDirectory() as folder:
+                tokenizer, others = references(argument, folder)
+                for calls in others.values():
+                    results.append(compare_file(arguments.program, arguments.text, arguments.tokens, tokenizer, calls, folder))
+        sys.exit(not all(results))
     texts = texts_of(arguments.bytes, arguments.seed)
     size = sum(len(t.encode()) for t in texts)
     different = 0

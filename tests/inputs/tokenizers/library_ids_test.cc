@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares splits at every code point, and on texts of trials, with those of Hugging Face's
 // tokenizers library, recorded by tests/golden/make_tokenizer_probes.py.
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -123,6 +124,48 @@ TEST_CASE("normalizers know the characters that the library's versions of Unicod
   REQUIRE(normalized("NFKC", "\xe3\x8b\xbf") == "\xe3\x8b\xbf");
   REQUIRE(normalized("NFC", "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0") ==
           "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0");
+}
+
+// Letters, marks of several classes, parts and wholes of compositions, unknown and invalid ones.
+std::string random_characters(std::mt19937_64& random) {
+  static const std::vector<std::pair<int32_t, int32_t>> kRanges = {
+      {0x20, 0x7e},     {0xa0, 0x17f},    {0x300, 0x345},   {0x1e00, 0x1eff},  {0x900, 0xdff},
+      {0x1100, 0x11ff}, {0xac00, 0xac40}, {0x4e00, 0x4e20}, {0x300, 0x3ff},    {0xfb00, 0xfb4f},
+      {0x2000, 0x21ff}, {0x3041, 0x30ff}, {0x897, 0x8a0},   {0xf900, 0xf920},  {0x1d15e, 0x1d164},
+      {0xff01, 0xffa0}, {0xe000, 0xe010}, {0xf71, 0xf84},   {0x11930, 0x11938}};
+  std::string text;
+  for (uint64_t i = random() % 12; i > 0; --i) {
+    const auto [first, last] = kRanges[random() % kRanges.size()];
+    append_utf8(first + static_cast<int32_t>(random() % static_cast<uint64_t>(last - first + 1)),
+                &text);
+    if (random() % 40 == 0) text += '\xff';
+  }
+  return text;
+}
+
+TEST_CASE("normal forms agree with each other and with themselves") {
+  const auto normalizer = [](const std::string& type) {
+    return *make_normalizer(parse_json("{\"type\": \"" + type + "\"}", "t"));
+  };
+  const Normalizer nfc = normalizer("NFC"), nfd = normalizer("NFD");
+  const Normalizer nfkc = normalizer("NFKC"), nfkd = normalizer("NFKD");
+  const auto applied = [](const Normalizer& form, const std::string& text) {
+    std::string storage;
+    bool has_beginning = true;
+    return std::string(form.apply(text, &storage, &has_beginning));
+  };
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string text = random_characters(random);
+    const std::string composed = applied(nfc, text), parts = applied(nfd, text);
+    const bool is_right = applied(nfc, parts) == composed && applied(nfd, composed) == parts &&
+                          applied(nfc, composed) == composed && applied(nfd, parts) == parts &&
+                          applied(nfkc, text) == applied(nfc, applied(nfkd, text)) &&
+                          applied(nfkd, parts) == applied(nfkd, text) &&
+                          applied(nfc, text + "\n" + parts) == composed + "\n" + composed;
+    CAPTURE(text, composed, parts);
+    REQUIRE(is_right);
+  }
 }
 
 using Characters = std::vector<std::string>;
