@@ -109,12 +109,13 @@ endfunction()
 
 # The ctest entries of a test program: its fast tests, and those tagged [full]. Tests tagged
 # [levels] and all kernel tests run at each processor level. Tests tagged [slurm] have a separate
-# entry. Tests that the machine cannot run are shown as skipped (tests/main.cc).
+# entry, and those tagged [.] are started by others. Tests that the machine cannot run are shown as
+# skipped (tests/main.cc).
 # TESSERA_DEVICE_TESTS also run on devices of the kind "guarded" (tests/support/guarded_device.cc).
 function(tessera_test_entries name)
   set(levels portable avx2 avx512 avx512_bf16 amx)
   set(levelled "[levels]")
-  set(plain "~[levels]~[slurm]")
+  set(plain "~[levels]~[slurm]~[.]")
   if(name STREQUAL "test_core_devices")
     set(levelled "")
   else()
