@@ -19,9 +19,9 @@
 #include "plugins/runexp/compare_ranks.h"
 #include "tasks/planner/prediction.h"
 #include "tasks/run/directory/remote_run.h"
+#include "tasks/run/directory/run_directory.h"
 #include "tasks/run/directory/run_guard.h"
-#include "tasks/run/modes/make_run.h"
-#include "tasks/search/nearest_mesh.h"
+#include "tasks/search/search.h"
 
 namespace tessera {
 namespace {

@@ -76,12 +76,32 @@ bool sees(const fs::path& path, const std::string& token, std::chrono::milliseco
   }
 }
 
-fs::path make_directory() {
-  std::string name = (fs::temp_directory_path() / "tessera_dry_run_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    fail("{}: cannot make a temporary directory (TMPDIR): {}", name, std::strerror(errno));
-  return name;
-}
+using MakeRun = std::function<std::unique_ptr<BaseRun>(const RunSetting&)>;
+
+class DryRun final : public BaseRun {
+ public:
+  DryRun(RunSetting setting, ProcessGroup& processes, const MakeRun& make) {
+    const int leader = leader_of_host(processes);
+    if (processes.rank() == leader) scratch_.emplace("tessera_dry_run");
+    // With --restart the run would not see what is in its directory.
+    if (scratch_ && !setting.restart) link_snapshot(setting.job_log_dir);
+    setting.input_directory = processes.all_gather(scratch_ ? scratch_->path().string() : "",
+                                                   "the temporary directory of a dry run")[leader];
+    run_ = make(setting);
+  }
+  int run() override { return run_->run(); }
+
+ private:
+  // A link, so that replacing the file replaces only the link.
+  void link_snapshot(const fs::path& run_directory) const {
+    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
+    if (fs::exists(run_directory / frozen))
+      fs::create_symlink(fs::absolute(run_directory / frozen), scratch_->path() / frozen);
+  }
+
+  std::optional<ScratchDirectory> scratch_;
+  std::unique_ptr<BaseRun> run_;
+};
 
 }  // namespace
 
@@ -188,27 +208,24 @@ std::string prepare_run(const ExperimentConfig& config, const RunSetting& settin
                              "the configuration");
 }
 
-ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& processes) {
-  const int leader = leader_of_host(processes);
-  is_own_ = processes.rank() == leader;
-  if (is_own_) path_ = make_directory();
-  try {
-    // A link, so that replacing the file replaces only the link.
-    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
-    if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
-      fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
-    path_ = processes.all_gather(path_.string(), "the temporary directory of a dry run")[leader];
-  } catch (...) {
-    remove();
-    throw;
-  }
+ScratchDirectory::ScratchDirectory(std::string_view name) {
+  std::string place = (fs::temp_directory_path() / fmt::format("{}_XXXXXX", name)).string();
+  if (::mkdtemp(place.data()) == nullptr)
+    fail("{}: cannot make a temporary directory (TMPDIR): {}", place, std::strerror(errno));
+  path_ = place;
 }
 
-ScratchDirectory::~ScratchDirectory() { remove(); }
-
-void ScratchDirectory::remove() {
+ScratchDirectory::~ScratchDirectory() {
   std::error_code ignored;
-  if (is_own_) fs::remove_all(path_, ignored);
+  fs::remove_all(path_, ignored);
+}
+
+std::unique_ptr<BaseRun> make_run(const RunSetting& setting, ProcessGroup& processes,
+                                  const MakeRun& make) {
+  if (setting.dry_run) return std::make_unique<DryRun>(setting, processes, make);
+  RunSetting in_place = setting;
+  in_place.input_directory = setting.job_log_dir;
+  return make(in_place);
 }
 
 }  // namespace tessera

@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
@@ -55,23 +57,25 @@ std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup&
 std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
                         ProcessGroup& processes);
 
-// A temporary directory for what the inputs of a dry run would otherwise write to the run's
-// directory. It is removed with its contents at the end. The processes of a host share one, which
-// the first of them creates. It links to the corpus snapshot in `run_directory`, if that is not
-// empty and has one.
+// A new directory among the temporary files of the system. It is removed with its contents at the
+// end.
 class ScratchDirectory {
  public:
-  ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
+  explicit ScratchDirectory(std::string_view name);  // What its name begins with.
   ~ScratchDirectory();
   ScratchDirectory& operator=(ScratchDirectory&&) = delete;  // Neither copied nor moved.
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void remove();
-
   std::filesystem::path path_;
-  bool is_own_ = false;  // Created by this process.
 };
+
+// Calls `make` with the setting and its input_directory, which lives as long as the run. In a dry
+// run that is a temporary directory, for what the inputs would otherwise write to the run's
+// directory. The processes of a host share one, which the first of them creates.
+std::unique_ptr<BaseRun> make_run(
+    const RunSetting& setting, ProcessGroup& processes,
+    const std::function<std::unique_ptr<BaseRun>(const RunSetting&)>& make);
 
 }  // namespace tessera

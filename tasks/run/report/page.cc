@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/run/report/page.h"
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/base/printable.h"
 
@@ -10,10 +8,10 @@ namespace tessera {
 namespace {
 
 std::string_view file_named(std::string_view name) {
-  static const std::vector<PageFile> files = page_files();
-  const auto found = std::ranges::find(files, name, &PageFile::name);
+  static const std::map<std::string_view, std::string_view> files = page_files();
+  const auto found = files.find(name);
   CHECK(found != files.end(), "the page has no {}", name);
-  return found->text;
+  return found->second;
 }
 
 // In a script "</script" and "<!--" have a meaning; JSON can write '<' by its number.

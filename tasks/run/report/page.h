@@ -3,18 +3,14 @@
 // data. The parts are in tasks/run/report/page, compiled into the program.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tessera {
 
-struct PageFile {
-  std::string_view name;
-  std::string_view text;
-};
 // The files of tasks/run/report/page (cmake/EmbedFiles.cmake).
-std::vector<PageFile> page_files();
+std::map<std::string_view, std::string_view> page_files();
 
 // The page with this title and data, which is JSON. Whatever text the data contains, it ends
 // neither the page's scripts nor its title.

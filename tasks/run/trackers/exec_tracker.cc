@@ -14,7 +14,6 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/run/trackers/wandb_bridge.h"
 
 namespace tessera {
 namespace {
@@ -116,7 +115,7 @@ void ExecTracker::finish(const TrackerRecord& end) {
 WandbTracker::WandbTracker(const HParams& p) : ExecTracker(std::vector<std::string>()) {
   const char* const chosen = std::getenv("TESSERA_PYTHON");
   const std::string python = !p.python.empty() ? p.python : chosen != nullptr ? chosen : "python3";
-  bridge_ = {python,      "-c",      std::string(wandb_files().at(0).text),
+  bridge_ = {python,      "-c",      std::string(wandb_files().at("tessera_wandb.py")),
              "--project", p.project, "--records"};
   if (!p.entity.empty()) bridge_.insert(bridge_.end(), {"--entity", p.entity});
 }

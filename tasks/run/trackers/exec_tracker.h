@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@
 #include "tasks/task/base_tracker.h"
 
 namespace tessera {
+
+// The program of the tracker `wandb`: the file of plugins/wandb (cmake/EmbedFiles.cmake).
+std::map<std::string_view, std::string_view> wandb_files();
 
 // A program that gets text on its standard input; what it prints goes to a file.
 class PipedProgram {

@@ -13,7 +13,6 @@
 #include "core/io/json.h"
 #include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
-#include "tasks/search/nearest_mesh.h"
 #include "tasks/search/output.h"
 #include "tasks/search/space.h"
 #include "tasks/task/config/set_file.h"
