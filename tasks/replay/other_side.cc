@@ -45,8 +45,8 @@ class OtherProcess {
     const fs::path pipe = folder_.path() / "recording";
     if (::mkfifo(pipe.c_str(), 0600) != 0)
       fail("cannot create {}: {}", pipe.string(), std::strerror(errno));
-    descriptor_ = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (descriptor_ < 0) fail("cannot open a pipe: {}", std::strerror(errno));
+    pipe_ = FileDescriptor(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!pipe_.is_open()) fail("cannot open a pipe: {}", std::strerror(errno));
     // The shell keeps standard error, which ChildProcess would drop.
     std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"", errors_.string(), "env"};
     if (!environment.empty()) words.push_back(environment);
@@ -54,19 +54,17 @@ class OtherProcess {
     words.push_back("--record=" + pipe.string());
     child_ = std::make_unique<ChildProcess>(words);
   }
-  ~OtherProcess() { ::close(descriptor_); }
-  OtherProcess& operator=(OtherProcess&&) = delete;  // Neither copied nor moved.
 
   // Waits for bytes. A reader that needs bytes after the process has ended lacks some.
   size_t read_some(std::span<std::byte> bytes) {
     while (true) {
       const bool has_ended = child_->wait(std::chrono::steady_clock::now()).has_value();
-      const ssize_t count = ::read(descriptor_, bytes.data(), bytes.size());
+      const ssize_t count = ::read(pipe_.get(), bytes.data(), bytes.size());
       if (count > 0) return static_cast<size_t>(count);
       if (count < 0 && errno != EAGAIN && errno != EINTR)
         fail("cannot read from the other side: {}", std::strerror(errno));
       if (has_ended) fail_ended();
-      pollfd waited{descriptor_, POLLIN, 0};
+      pollfd waited{pipe_.get(), POLLIN, 0};
       // Without a writer poll() returns at once.
       if (::poll(&waited, 1, 50) > 0 && (waited.revents & POLLIN) == 0) ::usleep(5000);
     }
@@ -87,7 +85,7 @@ class OtherProcess {
 
   const ScratchDirectory folder_{"tessera_replay"};
   const fs::path errors_ = folder_.path() / "errors";  // Its standard error.
-  int descriptor_ = -1;
+  FileDescriptor pipe_;
   std::unique_ptr<ChildProcess> child_;
 };
 

@@ -67,7 +67,7 @@ Tensor out_of_microbatches(const Tensor& x) {
 // and the weights inside.
 class MicrobatchFeatures {
  public:
-  MicrobatchFeatures(const Features& features, int64_t count) : features_(features), count_(count) {
+  MicrobatchFeatures(const Features& features, int64_t count) : features_(features) {
     for (const auto& [name, tensor] : features.tensors) {
       stacked_.push_back(into_microbatches(tensor, count));
       names_.push_back(name);
@@ -93,7 +93,6 @@ class MicrobatchFeatures {
 
  private:
   const Features& features_;
-  int64_t count_;
   std::vector<Tensor> stacked_;
   std::vector<std::string> names_;
 };

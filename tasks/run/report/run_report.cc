@@ -217,12 +217,10 @@ class RunFilesReader {
       }
       // Embedded as a data URL: an image may neither run scripts nor load other files.
       read_if_there(name, [&, what = what](const fs::path& file) {
-        show("graph",
-             JsonLine()
-                 .add("file", file.filename().string())
-                 .add("what", what)
-                 .add("image", "data:image/svg+xml;base64," + base64(read_file(file, kMostOfGraph)))
-                 .text());
+        show("graph", json_object({{"file", file.filename().string()},
+                                   {"what", what},
+                                   {"image", "data:image/svg+xml;base64," +
+                                                 base64(read_file(file, kMostOfGraph))}}));
       });
       return;
     }

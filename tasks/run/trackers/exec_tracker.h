@@ -12,6 +12,7 @@
 
 #include "core/base/process.h"
 #include "core/hparams/fields.h"
+#include "core/io/file.h"
 #include "tasks/task/base_tracker.h"
 
 namespace tessera {
@@ -39,7 +40,7 @@ class PipedProgram {
 
   const BaseTracker& tracker_;
   std::filesystem::path output_;
-  int input_ = -1;
+  FileDescriptor input_;
   std::unique_ptr<ChildProcess> child_;
 };
 

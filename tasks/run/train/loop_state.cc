@@ -2,6 +2,7 @@
 #include "tasks/run/train/loop_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -14,7 +15,6 @@
 #include "core/hparams/convert.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/directory/run_config.h"
-#include "tasks/task/base_task.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/model_pipeline.h"
 #include "tasks/task/step_sizes.h"
@@ -97,6 +97,30 @@ std::optional<std::string> difference(const CheckpointInfo& info, const LoopStat
   } catch (const Error& error) {
     return fmt::format("it cannot build the saved configuration: {}", error.what());
   }
+}
+
+// "" if the rate is the same, or if another version wrote the text.
+std::string learning_rate_change(int64_t step, const std::string& hparams_before,
+                                 const BaseTask& task) {
+  std::unique_ptr<BaseTask> old_task;
+  try {
+    old_task = parse_config(hparams_before, "the checkpoint's hparams").task.instantiate();
+  } catch (const Error&) {
+    return "";
+  }
+  // Compares optimizers that both tasks have.
+  const auto& old_ones = old_task->learner().optimizers();
+  const auto& new_ones = task.learner().optimizers();
+  double was = 0.0, is = 0.0;
+  for (size_t i = 0; i < std::min(old_ones.size(), new_ones.size()) && was == is; ++i) {
+    was = old_ones[i].optimizer->learning_rate(step, old_task->train().num_train_steps);
+    is = new_ones[i].optimizer->learning_rate(step, task.train().num_train_steps);
+  }
+  if (std::abs(was - is) <= 1e-6 * std::max(was, is)) return "";
+  const bool is_extended = old_task->train().num_train_steps != task.train().num_train_steps;
+  return fmt::format(
+      "; the learning rate of step {} is now {:.3g}, it was {:.3g}{}", step, is, was,
+      is_extended ? " (a schedule without an end of its own ends at num_train_steps)" : "");
 }
 
 std::string text_of(const CodeStamp& code) {
@@ -203,14 +227,17 @@ std::string EarlyStopper::observe(const std::map<std::string, double>& metrics) 
 }
 
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
-                                      const std::string& mesh, const std::string& change_note,
-                                      const RunSetting& setting) {
+                                      const std::string& mesh, const std::string& change,
+                                      const BaseTask& task, const RunSetting& setting) {
   std::vector<std::string> notes;
   if (state.mesh != mesh)
     notes.push_back(
         fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
                     info.step, state.mesh, mesh));
-  if (!change_note.empty()) notes.push_back(change_note);
+  if (!change.empty())
+    notes.push_back(fmt::format("note: step {} was saved with a different configuration: {}{}",
+                                info.step, change,
+                                learning_rate_change(info.step, info.hparams, task)));
   if (const std::string note = check_code(info, state, setting); !note.empty())
     notes.push_back(note);
   return notes;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <set>
 #include <span>
-#include <utility>
 
 #include <fmt/ranges.h>
 

@@ -15,7 +15,7 @@
 #include "tasks/run/train/train_session.h"
 #include "tasks/search/output.h"
 #include "tasks/search/space.h"
-#include "tasks/task/config/set_file.h"
+#include "tasks/task/config/experiment.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/search/small_recipe.h"
