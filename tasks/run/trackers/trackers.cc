@@ -7,8 +7,8 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <random>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
