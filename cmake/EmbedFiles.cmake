@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera_embed(TARGET FOLDER HEADER STRUCT FUNCTION): compiles the files of a folder into a target,
+# tessera_embed(TARGET FOLDER HEADER FUNCTION): compiles the files of a folder into a target,
 # so that its programs have them, installed or not. HEADER declares tessera::FUNCTION(), which
-# returns a vector of STRUCT {name, text}.
-function(tessera_embed target folder header struct function)
+# returns their texts by their names.
+function(tessera_embed target folder header function)
   set(folder ${CMAKE_SOURCE_DIR}/${folder})
   file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
   set(entries "")
@@ -17,7 +17,7 @@ function(tessera_embed target folder header struct function)
 
 namespace tessera {
 
-std::vector<${struct}> ${function}() {
+std::map<std::string_view, std::string_view> ${function}() {
   return {
 ${entries}  };
 }

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/registry.h"
+#include "tasks/run/run_setting.h"
+
 namespace tessera {
 
 // The folder of our own plugins of a kind ("experiments", "transports"), or of the hardware files
@@ -38,5 +41,10 @@ std::vector<std::string> load_plugins(const std::vector<std::filesystem::path>& 
 // with other headers or another compiler would misread our objects, so load_plugin rejects a plugin
 // of another stamp before its code runs.
 std::string_view build_stamp();
+
+// The code of a run, as its checkpoints and its log name it: this build, the loaded plugins (among
+// our own only the experiment's) and the git revision of the repository that holds the experiment's
+// plugin.
+CodeStamp code_stamp(const ExperimentEntry& entry);
 
 }  // namespace tessera

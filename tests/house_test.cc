@@ -119,8 +119,8 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 51830},   {"layers", 6200},      {"tasks", 40280},       {"inputs", 16720},
-    {"plugins", 5450}, {"experiments", 4160}, {"plugins/cuda", 17930}};
+    {"core", 51830},   {"layers", 6200},      {"tasks", 39500},       {"inputs", 16720},
+    {"plugins", 5350}, {"experiments", 4150}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 64560;
 
 std::string size_folder(const std::string& file) {

@@ -39,12 +39,9 @@ bool is_missing(int reason) {
 }
 
 void sync_path(const std::filesystem::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) fail("{}: cannot open to sync: {}", path.string(), errno_text());
-  const int result = ::fsync(descriptor);
-  const std::string why = errno_text();
-  ::close(descriptor);
-  if (result != 0) fail("{}: cannot sync to disk: {}", path.string(), why);
+  const FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC));
+  if (!file.is_open()) fail("{}: cannot open to sync: {}", path.string(), errno_text());
+  if (::fsync(file.get()) != 0) fail("{}: cannot sync to disk: {}", path.string(), errno_text());
 }
 
 // Returns whether a name is ".<name>.<tag>.<pid>".
@@ -68,14 +65,13 @@ void check_regular_file(const std::filesystem::path& path, const struct stat& st
 // Returns whether a process has locked this file or directory, as far as this host can tell.
 bool is_in_use(const std::filesystem::path& path) {
   const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-  const int descriptor = ::open(path.c_str(), flags);
-  if (descriptor < 0) return errno != ELOOP && errno != ENXIO;  // A link or a socket is not in use.
+  const FileDescriptor file(::open(path.c_str(), flags));
+  if (!file.is_open())
+    return errno != ELOOP && errno != ENXIO;  // A link or a socket is not in use.
   struct stat status {};
   const bool is_new =  // It may not be locked yet.
-      ::fstat(descriptor, &status) != 0 || status.st_mtime + 2 > std::time(nullptr);
-  const bool is_free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  ::close(descriptor);
-  return is_new || !is_free;
+      ::fstat(file.get(), &status) != 0 || status.st_mtime + 2 > std::time(nullptr);
+  return is_new || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
 std::filesystem::path parent_of(const std::filesystem::path& path) {
@@ -103,34 +99,31 @@ constexpr int64_t kWritebackBytes = int64_t{32} << 20;  // Bytes of one request.
 
 void set_open_remote(OpenRemote open) { open_remote = open; }
 
+FileDescriptor::~FileDescriptor() {
+  if (is_open()) ::close(opened_);
+}
+
 HeldDirectory::HeldDirectory(const std::filesystem::path& directory)
-    : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) fail("{}: cannot open: {}", directory.string(), errno_text());
-  path_ = fmt::format("/proc/self/fd/{}", descriptor_);
+    : file_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!file_.is_open()) fail("{}: cannot open: {}", directory.string(), errno_text());
+  path_ = fmt::format("/proc/self/fd/{}", descriptor());
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) path_ = directory;
 }
 
-HeldDirectory::~HeldDirectory() { ::close(descriptor_); }
-
 // Opens with O_NONBLOCK: opening a FIFO would otherwise block until its other end is opened.
 ByteFile::ByteFile(std::filesystem::path path, int flags, const std::filesystem::path& place)
     : path_(std::move(path)),
-      descriptor_(::open(place.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
-  if (descriptor_ < 0) {
+      file_(::open(place.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+  if (!file_.is_open()) {
     const int reason = errno;
     const std::string text = fmt::format("{}: cannot open: {}", path_.string(), errno_text());
     if (is_missing(reason)) throw Error(text);
     throw NoAccess(text);
   }
   struct stat status {};
-  try {
-    if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot open");
-    check_regular_file(path_, status);
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
+  if (::fstat(file_.get(), &status) != 0) fail_to_read(path_, "cannot open");
+  check_regular_file(path_, status);
 }
 
 ByteFile::ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteBytes> remote)
@@ -147,26 +140,10 @@ ByteFile ByteFile::create(const std::filesystem::path& path) {
   return {path, O_RDWR | O_CREAT | O_EXCL, path};
 }
 
-ByteFile::ByteFile(ByteFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      remote_(std::move(other.remote_)) {}
-
-ByteFile& ByteFile::operator=(ByteFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(remote_, other.remote_);
-  return *this;
-}
-
-ByteFile::~ByteFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 int64_t ByteFile::size() const {
   if (remote_) return remote_->size();
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) fail_to_read(path_, "cannot read its size");
+  if (::fstat(file_.get(), &status) != 0) fail_to_read(path_, "cannot read its size");
   return status.st_size;
 }
 
@@ -182,7 +159,7 @@ void ByteFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
 size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const {
   if (remote_) return remote_->read_some_at(offset, bytes);
   for (;;) {
-    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    const ssize_t got = ::pread(file_.get(), bytes.data(), bytes.size(), offset);
     if (got >= 0) return static_cast<size_t>(got);
     if (errno != EINTR) fail_to_read(path_, "cannot read");
   }
@@ -190,7 +167,7 @@ size_t ByteFile::read_some_at(int64_t offset, std::span<std::byte> bytes) const 
 
 void ByteFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("{}: cannot write: {}", path_.string(), errno_text());
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -200,22 +177,22 @@ void ByteFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
 
 void ByteFile::prefetch(int64_t offset, int64_t bytes) const {
   if (remote_) return remote_->prefetch(offset, bytes);
-  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+  ::posix_fadvise(file_.get(), offset, bytes, POSIX_FADV_WILLNEED);
 }
 
 void ByteFile::start_sync(int64_t offset, int64_t bytes) const {
 #if defined(__linux__)
-  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+  ::sync_file_range(file_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
 #else
   static_cast<void>(offset), static_cast<void>(bytes);
 #endif
 }
 
 void ByteFile::sync() {
-  if (::fsync(descriptor_) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
+  if (::fsync(file_.get()) != 0) fail("{}: cannot sync to disk: {}", path_.string(), errno_text());
 }
 
-void ByteFile::lock() { ::flock(descriptor_, LOCK_EX | LOCK_NB); }
+void ByteFile::lock() { ::flock(file_.get(), LOCK_EX | LOCK_NB); }
 
 void require_regular_file(const std::filesystem::path& path) { ByteFile::open(path); }
 
@@ -288,17 +265,16 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   file.finish();
 }
 
-int open_own_file(const std::filesystem::path& path) {
+FileDescriptor open_own_file(const std::filesystem::path& path) {
   // O_NONBLOCK: the other end of a FIFO may never be opened.
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  const int descriptor = ::open(path.c_str(), flags, 0666);
-  if (descriptor < 0 && errno == ELOOP)
+  FileDescriptor file(::open(path.c_str(), flags, 0666));
+  if (!file.is_open() && errno == ELOOP)
     fail("{} is a symbolic link; a run does not write through links; remove it", path.string());
-  if (descriptor < 0) fail("{}: cannot open: {}", path.string(), errno_text());
+  if (!file.is_open()) fail("{}: cannot open: {}", path.string(), errno_text());
   struct stat status {};
-  const bool is_known = ::fstat(descriptor, &status) == 0;
-  if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
-  ::close(descriptor);
+  const bool is_known = ::fstat(file.get(), &status) == 0;
+  if (is_known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return file;
   fail("{} is {}, expected a regular file with one name; remove it", path.string(),
        S_ISREG(status.st_mode) ? "a hard link to another file" : "not a regular file");
 }
@@ -349,14 +325,13 @@ NewDirectory::NewDirectory(const std::filesystem::path& path)
   if (::mkdirat(parent_.descriptor(), name.c_str(), 0777) != 0)
     fail("{}: cannot create: {}", place_.string(), errno_text());
   const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
-  descriptor_ = ::openat(parent_.descriptor(), name.c_str(), flags);
-  ::flock(descriptor_, LOCK_EX | LOCK_NB);
+  file_ = FileDescriptor(::openat(parent_.descriptor(), name.c_str(), flags));
+  ::flock(file_.get(), LOCK_EX | LOCK_NB);
 }
 
 NewDirectory::~NewDirectory() {
   std::error_code ignored;
   if (!place_.empty()) std::filesystem::remove_all(place_, ignored);
-  ::close(descriptor_);
 }
 
 void remove_temporaries(const std::filesystem::path& directory) {

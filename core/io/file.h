@@ -13,26 +13,42 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace tessera {
+
+// A descriptor, which is closed at the end.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int opened = -1) : opened_(opened) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : opened_(std::exchange(other.opened_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(opened_, other.opened_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return opened_; }
+  bool is_open() const { return opened_ >= 0; }
+
+ private:
+  int opened_;
+};
 
 // A directory that is held open by its descriptor: files that are written by its path() are in this
 // directory even after it is moved, or replaced by another directory or a link of its name.
 class HeldDirectory {
  public:
   explicit HeldDirectory(const std::filesystem::path& directory);  // Error if it does not open.
-  ~HeldDirectory();
-  HeldDirectory(const HeldDirectory&) = delete;
-  HeldDirectory& operator=(const HeldDirectory&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return file_.get(); }
   // Returns "/proc/self/fd/<descriptor>", or the directory's own path where there is no /proc.
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  int descriptor_;
+  FileDescriptor file_;
   std::filesystem::path path_;
 };
 
@@ -68,10 +84,6 @@ class ByteFile {
   // Creates an empty file. A regular file or a link of this name is replaced, not written through.
   static ByteFile create(const std::filesystem::path& path);
 
-  ByteFile(ByteFile&& other) noexcept;
-  ByteFile& operator=(ByteFile&& other) noexcept;
-  ~ByteFile();
-
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
   // Fills `bytes`. Error if the file is too short or the disk fails, NoAccess for any other reason.
@@ -93,7 +105,7 @@ class ByteFile {
   ByteFile(std::filesystem::path path, std::shared_ptr<const RemoteBytes> remote);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  FileDescriptor file_;
   std::shared_ptr<const RemoteBytes> remote_;  // In place of the descriptor.
 };
 
@@ -141,8 +153,6 @@ class NewDirectory {
  public:
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();  // Removes the directory if it still has the temporary name.
-  NewDirectory(const NewDirectory&) = delete;
-  NewDirectory& operator=(const NewDirectory&) = delete;
 
   const std::filesystem::path& place() const { return place_; }
   // ~NewDirectory removes an old one.
@@ -152,7 +162,7 @@ class NewDirectory {
  private:
   std::filesystem::path path_, place_;
   HeldDirectory parent_;
-  int descriptor_ = -1;  // Locked: it is in use.
+  FileDescriptor file_;  // Locked: it is in use.
 };
 
 // Checks that `path`, after symbolic links, is a regular file; Error otherwise. Call it before a
@@ -177,8 +187,8 @@ void require_same_kind(const std::filesystem::path& path, std::string_view begin
 
 // Opens or creates a file of a run directory to read and append (O_APPEND). Error for a symbolic or
 // hard link and for anything that is not a regular file, so that nothing outside the directory is
-// written. The caller closes the descriptor.
-int open_own_file(const std::filesystem::path& path);
+// written.
+FileDescriptor open_own_file(const std::filesystem::path& path);
 
 // Sync the bytes of a file, or the entries of a directory, to disk.
 void sync_file(const std::filesystem::path& path);

@@ -149,21 +149,18 @@ std::string json_quoted(std::string_view text) {
   return quoted + "\"";
 }
 
+JsonMember::JsonMember(std::string_view name, double number)
+    : key(name), json(std::isfinite(number) ? fmt::format("{}", number) : "null") {}
+
 JsonLine& JsonLine::add_raw(std::string_view key, std::string_view json) {
   members_ += fmt::format("{}{}: {}", members_.empty() ? "" : ", ", json_quoted(key), json);
   return *this;
 }
 
-JsonLine& JsonLine::add(std::string_view key, double value) {
-  return add_raw(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
-}
-
-JsonLine& JsonLine::add(std::string_view key, int64_t value) {
-  return add_raw(key, std::to_string(value));
-}
-
-JsonLine& JsonLine::add(std::string_view key, std::string_view text) {
-  return add_raw(key, json_quoted(text));
+std::string json_object(std::initializer_list<JsonMember> members) {
+  JsonLine line;
+  for (const JsonMember& member : members) line.add_raw(member.key, member.json);
+  return line.text();
 }
 
 std::string base64(std::string_view bytes) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents, read whole: configurations, tokenizers, headers of files of other tools. They are
-// untrusted, so depth and numbers are checked. And JsonLine, which writes one object as one line of
-// a JSON Lines file, json_list, and base64. (inputs/ reads the lines of text corpora itself.)
+// untrusted, so depth and numbers are checked. And json_object() and JsonLine, which write objects
+// on one line, json_list, and base64. (inputs/ reads the lines of text corpora itself.)
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,22 +76,44 @@ class Json {
 // error.
 Json parse_json(std::string_view text, const std::string& where);
 
-// One object on one line, written member by member.
+// Returns a JSON string literal.
+std::string json_quoted(std::string_view text);
+
+// JSON text as the value of a member.
+struct RawJson {
+  std::string text;
+};
+
+// A member of an object: {"seconds", 1.5}. Numbers read back exactly; NaN and infinities are
+// written as null.
+struct JsonMember {
+  JsonMember(std::string_view name, double number);
+  JsonMember(std::string_view name, std::string_view text) : key(name), json(json_quoted(text)) {}
+  JsonMember(std::string_view name, RawJson raw) : key(name), json(std::move(raw.text)) {}
+  JsonMember(std::string_view name, std::nullptr_t) : key(name), json("null") {}
+  JsonMember(std::string_view name, std::integral auto number)
+      : key(name), json(fmt::to_string(number)) {}
+
+  std::string_view key;
+  std::string json;
+};
+
+// One object on one line.
+std::string json_object(std::initializer_list<JsonMember> members);
+
+// An object on one line that is written member by member.
 class JsonLine {
  public:
-  // Numbers read back exactly; NaN and infinities are written as null.
-  JsonLine& add(std::string_view key, double value);
-  JsonLine& add(std::string_view key, int64_t value);
-  JsonLine& add(std::string_view key, std::string_view text);
+  template <typename Value>
+  JsonLine& add(std::string_view key, const Value& value) {
+    return add_raw(key, JsonMember(key, value).json);
+  }
   JsonLine& add_raw(std::string_view key, std::string_view json);
   std::string text() const { return "{" + members_ + "}"; }
 
  private:
   std::string members_;
 };
-
-// Returns a JSON string literal.
-std::string json_quoted(std::string_view text);
 
 // Writes "[1, 2]": numbers, JSON texts, or the JSON that `text` makes of each element.
 template <typename List, typename Text = std::identity>

@@ -6,11 +6,11 @@
 namespace tessera {
 
 std::string trace_name(std::string_view what, TraceTrack track, std::string_view name) {
-  JsonLine line;
-  line.add("name", what).add("ph", std::string_view("M"));
-  line.add("pid", track.process).add("tid", track.thread);
-  line.add_raw("args", JsonLine().add("name", name).text());
-  return line.text();
+  return json_object({{"name", what},
+                      {"ph", "M"},
+                      {"pid", track.process},
+                      {"tid", track.thread},
+                      {"args", RawJson{json_object({{"name", name}})}}});
 }
 
 std::string trace_slice(TraceTrack track, std::string_view name, double begin, double end,

@@ -195,7 +195,6 @@ BuildJournal::~BuildJournal() {
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
   }
-  if (journal_ >= 0) ::close(journal_);
 }
 
 void BuildJournal::lock(const fs::path& output) {
@@ -254,8 +253,8 @@ void BuildJournal::record(int64_t unit, const UnitProgress& progress) {
   const std::string line = journal_line(unit, progress) + "\n";
   const std::lock_guard hold(mutex_);
   has_records_ = true;
-  const ssize_t written = ::write(journal_, line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size()) || ::fdatasync(journal_) != 0)
+  const ssize_t written = ::write(journal_.get(), line.data(), line.size());
+  if (written != static_cast<ssize_t>(line.size()) || ::fdatasync(journal_.get()) != 0)
     fail("{}: cannot write: {}", (folder_ / kJournalName).string(),
          written < 0 ? std::strerror(errno) : "the disk is full");
 }

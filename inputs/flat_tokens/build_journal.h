@@ -95,7 +95,7 @@ class BuildJournal {
 
   std::filesystem::path folder_;
   std::optional<HeldDirectory> lock_;
-  int journal_ = -1;
+  FileDescriptor journal_;
   std::map<int64_t, UnitProgress> resumed_units_;
   std::string restart_reason_;
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/hparams/text.h"
-#include "plugins/code_stamp.h"
+#include "plugins/loader.h"
 
 namespace tessera {
 namespace {

@@ -14,14 +14,13 @@
 #include "core/base/region.h"
 #include "core/base/terminal.h"
 #include "core/io/storage/storage.h"
-#include "plugins/code_stamp.h"
+#include "plugins/loader.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/compare_ranks.h"
 #include "tasks/planner/prediction.h"
 #include "tasks/run/directory/remote_run.h"
-#include "tasks/run/directory/run_guard.h"
-#include "tasks/run/modes/make_run.h"
-#include "tasks/search/nearest_mesh.h"
+#include "tasks/run/directory/run_directory.h"
+#include "tasks/search/search.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/base/process.h"
 #include "core/hparams/convert.h"
 #include "plugins/loader.h"
-#include "tasks/task/config/set_file.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 

@@ -109,15 +109,15 @@ std::string write_new_project(const filesystem::path& folder, const filesystem::
     fail("new {}: it already exists; choose another name or remove it", plain.string());
   filesystem::create_directories(plain, error);
   if (error) fail("new {}: cannot create the folder: {}", plain.string(), error.message());
-  for (const NewProjectFile& file : new_project_files()) {
-    std::string text(file.text);
+  for (const auto& [file, contents] : new_project_files()) {
+    std::string text(contents);
     for (const std::string_view licence : kLicences)
       if (text.starts_with(licence)) text.erase(0, licence.size());
     replace_all(text, kName, name);
     replace_all(text, fmt::format("\"{}\"", kPackage), package);
-    if (file.name == "README.md")  // Its commands run as they are.
+    if (file == "README.md")  // Its commands run as they are.
       replace_all(text, "\nrunexp ", fmt::format("\n{} ", shell_quoted(program.string())));
-    write_file_atomically(plain / file.name, text);
+    write_file_atomically(plain / file, text);
   }
   return fmt::format(R"(Created {0}: an experiment, a layer with its test, and an input. Next:
 

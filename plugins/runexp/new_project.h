@@ -5,17 +5,14 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tessera {
 
-struct NewProjectFile {
-  std::string_view name;
-  std::string_view text;
-};
-std::vector<NewProjectFile> new_project_files();
+// Their texts by their names.
+std::map<std::string_view, std::string_view> new_project_files();
 
 // Writes the project into `folder`, which must not exist; its last part is the project's name.
 // Returns the commands to run next; `program` is the path of runexp.

@@ -12,7 +12,7 @@
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "tasks/search/output.h"
-#include "tasks/task/config/set_file.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 namespace {

@@ -15,12 +15,11 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "plugins/runexp/gpus_of_place.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
 #include "tasks/sweep/runner.h"
 #include "tasks/sweep/space_text.h"
-#include "tasks/sweep/trial_record.h"
+#include "tasks/sweep/trials.h"
 
 namespace tessera {
 namespace {

@@ -47,7 +47,7 @@ std::vector<WeightRow> sandwich_norm_rows() {
 void gemma_members(ConfigMembers& config, LayeredLm& model) {
   bind_gemma(config, model);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
+    auto& attention = attention_in(layer);
     bind_rotary(config, attention, {.max_positions = 8192});
     auto& ffn = bind_gated_feed_forward(config, model, layer, "hidden_act", "gelu_pytorch_tanh");
     // In the first files "gelu" meant the approximation, and transformers reads it so.
@@ -69,7 +69,7 @@ void gemma2_members(ConfigMembers& config, LayeredLm& model) {
                 .layer_types = sliding_layers(model, [](size_t i) { return i % 2 == 0; })});
   config.optional_positive("final_logit_softcapping", softmax_options(model).soft_cap, 30.0);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
+    auto& attention = attention_in(layer);
     bind_query_scalar(config, attention);
     config.optional_positive("attn_logit_softcapping", attention.logit_cap, 50.0);
     bind_rotary(config, attention, {.max_positions = 8192});
@@ -93,7 +93,7 @@ void gemma3_members(ConfigMembers& config, LayeredLm& model) {
   bind_windows(config, model, {.otherwise = 4096, .layer_types = sliding_layers(model, slides)});
   config.optional_positive("final_logit_softcapping", softmax_options(model).soft_cap, 0.0);
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
+    auto& attention = attention_in(layer);
     bind_query_scalar(config, attention);
     config.optional_positive("attn_logit_softcapping", attention.logit_cap, 0.0);
     bind_head_norms(config, attention, layer);

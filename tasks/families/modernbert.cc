@@ -8,10 +8,6 @@
 namespace tessera {
 namespace {
 
-DotProductAttention::HParams& attention_in(TransformerBlock::HParams& layer) {
-  return layer.attention_tpl.as<DotProductAttention::HParams>();
-}
-
 // local_attention: the tokens around each one in the layers that layer_types names; half of them,
 // rounded down, are before it.
 void bind_local_attention(ConfigMembers& config, LayeredLm& model) {

@@ -145,6 +145,7 @@ void bind_all_heads_norms(ConfigMembers& config, const LayeredLm& model,
                           DotProductAttention::HParams& attention,
                           const TransformerBlock::HParams& layer);
 
+DotProductAttention::HParams& attention_in(TransformerBlock::HParams& layer);
 SoftmaxOptions& softmax_options(LayeredLm& model);
 double& embedding_multiplier(LayeredLm& model);
 

@@ -269,7 +269,7 @@ void bind_rotary_by_type(ConfigMembers& config, LayeredLm& model, RotaryDefaults
                                                      rotary_object(*first_full)));
   }
   for (TransformerBlock::HParams& layer : model.layers) {
-    auto& attention = layer.attention_tpl.as<DotProductAttention::HParams>();
+    auto& attention = attention_in(layer);
     bind_rotary(config, attention, attention.window.has() ? sliding : full);
   }
   for (const char* name : {"rope_scaling", "rope_parameters", "rope_theta"}) config.ignore(name);

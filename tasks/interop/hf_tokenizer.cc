@@ -43,19 +43,17 @@ using Piece = SentencePieceFile::Piece;
 // SentencePiece never matches ("<s>", "<0x0A>"). With so low a score they are never chosen.
 constexpr double kNeverFound = -1e6;
 
-std::string step(std::string_view type) { return JsonLine().add("type", type).text(); }
+std::string step(std::string_view type) { return json_object({{"type", type}}); }
 
 std::string sequence(std::string_view members, const std::vector<std::string>& steps) {
   if (steps.empty()) return "null";
-  return JsonLine().add("type", "Sequence").add_raw(members, json_list(steps)).text();
+  return json_object({{"type", "Sequence"}, {members, RawJson{json_list(steps)}}});
 }
 
 std::string replace(std::string_view kind, std::string_view pattern, std::string_view content) {
-  return JsonLine()
-      .add("type", "Replace")
-      .add_raw("pattern", JsonLine().add(kind, pattern).text())
-      .add("content", content)
-      .text();
+  return json_object({{"type", "Replace"},
+                      {"pattern", RawJson{json_object({{kind, pattern}})}},
+                      {"content", content}});
 }
 
 std::string normalizer_of(const SentencePieceFile& file) {
@@ -68,13 +66,10 @@ std::string normalizer_of(const SentencePieceFile& file) {
     if (length == 1)
       steps.push_back(
           replace("String", "\r\n", std::string(text) + std::string(table.longest("\n").second)));
-    steps.push_back(JsonLine()
-                        .add("type", "Precompiled")
-                        .add("precompiled_charsmap", base64(file.normalization))
-                        .text());
+    steps.push_back(json_object(
+        {{"type", "Precompiled"}, {"precompiled_charsmap", base64(file.normalization)}}));
   }
-  if (file.adds_space)
-    steps.push_back(JsonLine().add("type", "Prepend").add("prepend", mark).text());
+  if (file.adds_space) steps.push_back(json_object({{"type", "Prepend"}, {"prepend", mark}}));
   if (file.removes_extra_spaces) {
     const std::string before = file.adds_space ? mark : "";
     steps.push_back(replace("Regex", "\\A" + before + " +", before));
@@ -94,12 +89,7 @@ std::string decoder_of(const SentencePieceFile& file) {
   steps.push_back(step("ByteFallback"));
   steps.push_back(step("Fuse"));
   if (file.adds_space)
-    steps.push_back(JsonLine()
-                        .add("type", "Strip")
-                        .add("content", " ")
-                        .add("start", int64_t{1})
-                        .add("stop", int64_t{0})
-                        .text());
+    steps.push_back(json_object({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}));
   return sequence("decoders", steps);
 }
 
@@ -209,29 +199,26 @@ std::string user_defined_words(const SentencePieceFile& file) {
                    [](std::string_view a, std::string_view b) { return a.size() > b.size(); });
   std::vector<std::string> patterns;
   for (const std::string_view text : texts) patterns.push_back(quoted_pattern(text));
-  return JsonLine()
-      .add("type", "Split")
-      .add_raw("pattern",
-               JsonLine().add("Regex", fmt::format("{}", fmt::join(patterns, "|"))).text())
-      .add("behavior", "Isolated")
-      .add_raw("invert", "false")
-      .text();
+  return json_object(
+      {{"type", "Split"},
+       {"pattern", RawJson{json_object({{"Regex", fmt::format("{}", fmt::join(patterns, "|"))}})}},
+       {"behavior", "Isolated"},
+       {"invert", false}});
 }
 
 std::string json_of(const SentencePieceFile& file) {
   const bool is_bpe = file.kind == ModelKind::kBpe;
   const std::string words = is_bpe ? user_defined_words(file) : "null";
-  return JsonLine()
-             .add("version", "1.0")
-             .add_raw("truncation", "null")
-             .add_raw("padding", "null")
-             .add_raw("added_tokens", control_tokens(file))
-             .add_raw("normalizer", normalizer_of(file))
-             .add_raw("pre_tokenizer", words)
-             .add_raw("post_processor", "null")
-             .add_raw("decoder", decoder_of(file))
-             .add_raw("model", is_bpe ? bpe_model(file, words != "null") : unigram_model(file))
-             .text() +
+  return json_object({{"version", "1.0"},
+                      {"truncation", nullptr},
+                      {"padding", nullptr},
+                      {"added_tokens", RawJson{control_tokens(file)}},
+                      {"normalizer", RawJson{normalizer_of(file)}},
+                      {"pre_tokenizer", RawJson{words}},
+                      {"post_processor", nullptr},
+                      {"decoder", RawJson{decoder_of(file)}},
+                      {"model",
+                       RawJson{is_bpe ? bpe_model(file, words != "null") : unigram_model(file)}}}) +
          "\n";
 }
 
@@ -285,7 +272,7 @@ std::string reason_against(const SentencePieceFile& file) {
 
 // If BPE takes whole words from the vocabulary, merging must give the same pieces.
 std::string reason_against_words(const SentencePieceFile& file, const std::string& where) {
-  const std::string json = JsonLine().add_raw("model", bpe_model(file, false)).text();
+  const std::string json = json_object({{"model", RawJson{bpe_model(file, false)}}});
   const auto tokenizer = tokenizer_of_files(where, {{"tokenizer.json", json}});
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];

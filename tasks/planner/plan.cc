@@ -6,6 +6,8 @@
 #include <map>
 #include <ranges>
 #include <regex>
+#include <sstream>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "core/base/number_text.h"
 #include "core/hparams/fold_layers.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "tasks/planner/prices/roofline.h"
 
 namespace tessera {
@@ -67,31 +70,27 @@ std::vector<NamedBytes> saved_by_name(const std::vector<SavedValue>& values, con
 std::string_view link_name(Link link) { return link == Link::kDcn ? "dcn" : "ici"; }
 
 std::string axis_json(const MeshAxis& axis) {
-  return JsonLine().add("name", axis.name).add("ici", axis.ici).add("dcn", axis.dcn).text();
+  return json_object({{"name", axis.name}, {"ici", axis.ici}, {"dcn", axis.dcn}});
 }
 
 std::string total_json(const AxisTotal& total) {
-  return JsonLine()
-      .add_raw("mesh_axes", json_list(total.mesh_axes, json_quoted))
-      .add("link", link_name(total.link))
-      .add("count", total.count)
-      .add("bytes", total.bytes)
-      .text();
+  return json_object({{"mesh_axes", RawJson{json_list(total.mesh_axes, json_quoted)}},
+                      {"link", link_name(total.link)},
+                      {"count", total.count},
+                      {"bytes", total.bytes}});
 }
 
 std::string collective_json(const PlannedCollective& one) {
-  return JsonLine()
-      .add("op", one.op)
-      .add("value", one.value)
-      .add_raw("mesh_axes", json_list(one.mesh_axes, json_quoted))
-      .add("link", link_name(one.link))
-      .add("dtype", dtype_name(one.dtype))
-      .add("bytes", one.bytes)
-      .add("count", one.count)
-      .add("phase", phase_name(one.phase))
-      .add("path", one.path)
-      .add("source", one.source)
-      .text();
+  return json_object({{"op", one.op},
+                      {"value", one.value},
+                      {"mesh_axes", RawJson{json_list(one.mesh_axes, json_quoted)}},
+                      {"link", link_name(one.link)},
+                      {"dtype", dtype_name(one.dtype)},
+                      {"bytes", one.bytes},
+                      {"count", one.count},
+                      {"phase", phase_name(one.phase)},
+                      {"path", one.path},
+                      {"source", one.source}});
 }
 
 std::string axes_text(const std::vector<std::string>& mesh_axes) {
@@ -226,6 +225,27 @@ std::string phase_json(const PlannedPhase& phase) {
   return json.text();
 }
 
+// Numbers in a row of the plan; the last ones of many are left out.
+std::string list_text(const std::vector<int64_t>& numbers) {
+  constexpr size_t kMost = 24;
+  const auto shown = numbers | std::views::take(kMost);
+  return fmt::format("{}{}", fmt::join(shown, " "), numbers.size() > kMost ? " .." : "");
+}
+
+// For each stage the tasks in their order: ["F0", start, end].
+std::string timeline_json(const PipelineTimeline& timeline) {
+  const auto task_json = [&](int64_t index) {
+    const TimedTask& timed = timeline.tasks[static_cast<size_t>(index)];
+    return fmt::format("[\"{}\", {}, {}]", task_text(timed.task), timed.start, timed.end);
+  };
+  return json_list(stage_orders(timeline.table),
+                   [&](const std::vector<int64_t>& order) { return json_list(order, task_json); });
+}
+
+std::string row(std::string_view name, const std::string& value, std::string_view remark) {
+  return fmt::format("  {:<24}{:>12}   {}\n", name, value, remark);
+}
+
 }  // namespace
 
 Plan make_plan(const CompiledStep& step) {
@@ -313,6 +333,56 @@ std::string plan_text(const Plan& plan) {
   text += totals_text(plan) + collectives_text(plan);
   if (plan.prediction) text += prediction_text(*plan.prediction, plan.devices, plan.arena);
   return std::regex_replace(text, std::regex(" +\n"), "\n");
+}
+
+// The pipeline of a training step in its plan: the schedule, the layers, activations and memory of
+// each stage, and when a stage is idle. The times are those of layers alone, in units of a forward
+// pass of one layer; a backward pass takes two, one for the input and one for the weights.
+PipelineTimeline timeline_of_layers(const ModelPipeline& pipeline) {
+  PipelineCosts costs;
+  costs.pieces.clear();
+  for (const int64_t layers : pipeline.layers_of_pieces) {
+    const auto time = static_cast<double>(layers);
+    costs.pieces.push_back({time, time, time});
+  }
+  return pipeline_timeline(pipeline.table, costs);
+}
+
+std::string pipeline_plan_text(const PlannedPipeline& planned) {
+  const ModelPipeline& pipeline = planned.division;
+  const PipelineTable& table = pipeline.table;
+  const PipelineTimeline timeline = timeline_of_layers(pipeline);
+  std::string text = fmt::format("\npipeline: {}, {} stages, {} microbatches\n", table.name,
+                                 table.stages, table.microbatches);
+  if (table.chunks > 1)
+    text += row("chunks of a stage", std::to_string(table.chunks), "pieces of the model");
+  text += row("ticks", std::to_string(table.ticks()), "of one task of a piece each");
+  text += row("layers of pieces", list_text(pipeline.layers_of_pieces), "in order");
+  text += row("activations held", list_text(peak_live_activations(table)), "at each stage");
+  text += row("idle", fmt::format("{:.1f} %", 100.0 * timeline.bubble_fraction()),
+              "of the time of all stages, with the layers alone");
+  for (const auto& [stage, bytes] : planned.peaks)
+    text += row("memory of stage " + stage, size_text(bytes), fmt::format("{} bytes", bytes));
+  text += "  in units of a layer's forward pass (its backward pass takes two):\n";
+  std::istringstream lines(bubble_text(timeline));
+  for (std::string line; std::getline(lines, line);) text += "  " + line + "\n";
+  return text;
+}
+
+std::string pipeline_plan_json(const PlannedPipeline& planned) {
+  const ModelPipeline& pipeline = planned.division;
+  const PipelineTable& table = pipeline.table;
+  const PipelineTimeline timeline = timeline_of_layers(pipeline);
+  return json_object({{"schedule", table.name},
+                      {"stages", table.stages},
+                      {"chunks", table.chunks},
+                      {"microbatches", table.microbatches},
+                      {"ticks", table.ticks()},
+                      {"layers_of_pieces", RawJson{json_list(pipeline.layers_of_pieces)}},
+                      {"activations_held", RawJson{json_list(peak_live_activations(table))}},
+                      {"idle_fraction", timeline.bubble_fraction()},
+                      {"peak_bytes", RawJson{bytes_json(planned.peaks)}},
+                      {"timeline", RawJson{timeline_json(timeline)}}});
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/planner/planned_device.h"
-
+// A device that is not there, for plans of programs that would run on it: make_planned_device() of
+// tasks/planner/prediction.h.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -24,6 +24,7 @@
 #include "core/ops/reshard.h"
 #include "core/ops/triangular_solve.h"
 #include "core/runtime/executor/device_kinds.h"
+#include "tasks/planner/prediction.h"
 
 namespace tessera {
 namespace {

@@ -10,14 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "core/devices/device.h"
 #include "core/io/json.h"
 #include "tasks/planner/compiled_step.h"
 #include "tasks/planner/hardware/hardware.h"
-#include "tasks/planner/planned_device.h"
 #include "tasks/planner/prices/priced_launch.h"
 #include "tasks/planner/step_timeline.h"
 
 namespace tessera {
+
+// Makes a device that can only be planned for. For a CPU its kernels are those of the CPU device;
+// for others it has a kernel for every op, as CUDA has, and their scratch memory is not known.
+std::unique_ptr<Device> make_planned_device(const Hardware& hardware);
 
 // Collectives that serve a line of layer code, and how long kernels wait for them.
 struct ExposedLine {

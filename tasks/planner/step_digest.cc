@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -17,7 +16,7 @@
 #include "core/io/json.h"
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
-#include "tasks/planner/prices/memory_curve.h"
+#include "tasks/planner/step_timeline.h"
 
 namespace tessera {
 namespace {
@@ -243,26 +242,20 @@ std::string row_json(const ProgramRow& row) {
 }
 
 std::string held_json(const HeldValue& value) {
-  return JsonLine()
-      .add("name", std::string_view(value.name))
-      .add("count", value.count)
-      .add("bytes", value.bytes)
-      .text();
+  return json_object({{"name", value.name}, {"count", value.count}, {"bytes", value.bytes}});
 }
 
 std::string memory_json(const ProgramMemory& memory) {
   const auto point_json = [](const ProgramMemory::Point& point) {
     return fmt::format("[{}, {}, {}]", point.launch, point.used, point.bytes);
   };
-  return JsonLine()
-      .add("peak_bytes", memory.peak.bytes)
-      .add("peak_launch", memory.peak.launch)
-      .add("at", std::string_view(memory.at))
-      .add_raw("values", json_list(memory.values, held_json, ",\n  "))
-      .add("other_values", memory.others.count)
-      .add("other_bytes", memory.others.bytes)
-      .add_raw("points", json_list(memory.points, point_json))
-      .text();
+  return json_object({{"peak_bytes", memory.peak.bytes},
+                      {"peak_launch", memory.peak.launch},
+                      {"at", memory.at},
+                      {"values", RawJson{json_list(memory.values, held_json, ",\n  ")}},
+                      {"other_values", memory.others.count},
+                      {"other_bytes", memory.others.bytes},
+                      {"points", RawJson{json_list(memory.points, point_json)}}});
 }
 
 }  // namespace

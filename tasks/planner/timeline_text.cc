@@ -131,22 +131,18 @@ std::string cost_text(const Prediction& prediction, int64_t devices, double pric
 }
 
 std::string stage_json(const StageTimes& stage) {
-  return JsonLine()
-      .add("stage", stage.stage)
-      .add("kernel_seconds", stage.kernels)
-      .add("exposed_seconds", stage.exposed)
-      .add("idle_seconds", stage.idle)
-      .add("input_seconds", stage.input)
-      .add("peak_bytes", stage.peak)
-      .text();
+  return json_object({{"stage", stage.stage},
+                      {"kernel_seconds", stage.kernels},
+                      {"exposed_seconds", stage.exposed},
+                      {"idle_seconds", stage.idle},
+                      {"input_seconds", stage.input},
+                      {"peak_bytes", stage.peak}});
 }
 
 std::string line_json(const ExposedLine& line) {
-  return JsonLine()
-      .add("source", std::string_view(line.source))
-      .add("seconds", line.seconds)
-      .add("communication_seconds", line.communication)
-      .text();
+  return json_object({{"source", line.source},
+                      {"seconds", line.seconds},
+                      {"communication_seconds", line.communication}});
 }
 
 std::string memory_json(const StageTimeline& stage) {

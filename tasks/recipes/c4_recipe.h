@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bases of recipes on C4 (Pax: paxml/tasks/lm/params/c4.py): the model and the learner of
-// transformer_lm_recipe.h, with C4 as a flat-tokens file, or C4's files. c4_missing_data.cc has the
+// transformer_lm_recipe.h, with C4 as a flat-tokens file, or C4's files. missing_data() gives the
 // commands that fetch the data. experiments/c4 and experiments/c4_multislice have the recipes.
 #pragma once
 

@@ -14,11 +14,16 @@
 #include "tasks/replay/array_difference.h"
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/recording.h"
-#include "tasks/replay/replay_options.h"
 #include "tasks/replay/value_sums.h"
 #include "tasks/run/observe/launch_list.h"
 
 namespace tessera {
+
+// What each launch reads in a comparison.
+enum class LaunchInputs {
+  kOwn,    // What the launches before it have written.
+  kOther,  // What it read on the other side: each launch is compared on its own.
+};
 
 struct OutputDifference {
   size_t output = 0;                      // Number of the output of the launch.

@@ -8,69 +8,63 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/io/file.h"
+#include "tasks/run/directory/run_directory.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A folder with the pipe and the standard error of the other process.
-class PipeFolder {
- public:
-  PipeFolder() {
-    std::string name = (fs::temp_directory_path() / "tessera_replay_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail("cannot create {}: {}", name, std::strerror(errno));
-    path_ = name;
-    if (::mkfifo(pipe().c_str(), 0600) != 0)
-      fail("cannot create {}: {}", pipe().string(), std::strerror(errno));
-  }
-  ~PipeFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  PipeFolder& operator=(PipeFolder&&) = delete;  // Neither copied nor moved.
+using SideKind = OtherSideChoice::Kind;
 
-  fs::path pipe() const { return path_ / "recording"; }
-  fs::path errors() const { return path_ / "errors"; }
-
- private:
-  fs::path path_;
+struct SideWord {
+  std::string word, value;  // "threads", "N".
+  SideKind kind;
 };
+const std::vector<SideWord>& side_words() {
+  static const std::vector<SideWord> words = {{"threads", "N", SideKind::kThreads},
+                                              {"device", "KIND", SideKind::kDevice},
+                                              {"cpu_level", "LEVEL", SideKind::kCpuLevel},
+                                              {"build", "RUNEXP", SideKind::kBuild},
+                                              {"mesh", "SHAPE", SideKind::kMesh}};
+  return words;
+}
 
 // A second process and the reading end of its pipe.
 class OtherProcess {
  public:
-  OtherProcess(const std::vector<std::string>& command, const std::string& environment)
-      : descriptor_(::open(folder_.pipe().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail("cannot open a pipe: {}", std::strerror(errno));
+  OtherProcess(const std::vector<std::string>& command, const std::string& environment) {
+    const fs::path pipe = folder_.path() / "recording";
+    if (::mkfifo(pipe.c_str(), 0600) != 0)
+      fail("cannot create {}: {}", pipe.string(), std::strerror(errno));
+    pipe_ = FileDescriptor(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!pipe_.is_open()) fail("cannot open a pipe: {}", std::strerror(errno));
     // The shell keeps standard error, which ChildProcess would drop.
-    std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"", folder_.errors().string(),
-                                      "env"};
+    std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2>\"$0\"", errors_.string(), "env"};
     if (!environment.empty()) words.push_back(environment);
     words.insert(words.end(), command.begin(), command.end());
-    words.push_back("--record=" + folder_.pipe().string());
+    words.push_back("--record=" + pipe.string());
     child_ = std::make_unique<ChildProcess>(words);
   }
-  ~OtherProcess() { ::close(descriptor_); }
-  OtherProcess& operator=(OtherProcess&&) = delete;  // Neither copied nor moved.
 
   // Waits for bytes. A reader that needs bytes after the process has ended lacks some.
   size_t read_some(std::span<std::byte> bytes) {
     while (true) {
       const bool has_ended = child_->wait(std::chrono::steady_clock::now()).has_value();
-      const ssize_t count = ::read(descriptor_, bytes.data(), bytes.size());
+      const ssize_t count = ::read(pipe_.get(), bytes.data(), bytes.size());
       if (count > 0) return static_cast<size_t>(count);
       if (count < 0 && errno != EAGAIN && errno != EINTR)
         fail("cannot read from the other side: {}", std::strerror(errno));
       if (has_ended) fail_ended();
-      pollfd waited{descriptor_, POLLIN, 0};
+      pollfd waited{pipe_.get(), POLLIN, 0};
       // Without a writer poll() returns at once.
       if (::poll(&waited, 1, 50) > 0 && (waited.revents & POLLIN) == 0) ::usleep(5000);
     }
@@ -79,7 +73,7 @@ class OtherProcess {
  private:
   [[noreturn]] void fail_ended() {
     const int code = child_->wait(std::chrono::steady_clock::now()).value_or(-1);
-    std::string text = fs::exists(folder_.errors()) ? read_file(folder_.errors()) : "";
+    std::string text = fs::exists(errors_) ? read_file(errors_) : "";
     while (!text.empty() && text.back() == '\n') text.pop_back();
     const size_t line = text.rfind('\n');
     if (line != std::string::npos) text = text.substr(line + 1);
@@ -89,12 +83,31 @@ class OtherProcess {
                        : fmt::format("exit code {}", code));
   }
 
-  PipeFolder folder_;
-  int descriptor_;
+  const ScratchDirectory folder_{"tessera_replay"};
+  const fs::path errors_ = folder_.path() / "errors";  // Its standard error.
+  FileDescriptor pipe_;
   std::unique_ptr<ChildProcess> child_;
 };
 
 }  // namespace
+
+OtherSideChoice parse_other_side(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string word = text.substr(0, colon);
+  std::vector<std::string> words, forms;
+  for (const SideWord& each : side_words()) {
+    if (word == each.word && colon != std::string::npos && colon + 1 < text.size())
+      return {each.kind, text.substr(colon + 1)};
+    words.push_back(each.word);
+    forms.push_back(each.word + ":" + each.value);
+  }
+  if (!text.empty() && std::filesystem::exists(text)) return {SideKind::kRecording, text};
+  if (colon != std::string::npos || text.empty())
+    fail("--against={}: expected {} or a recording{}", text, fmt::join(forms, ", "),
+         did_you_mean(word, words));
+  fail("--against={}: no such file; expected a recording that --record has written, or {}", text,
+       fmt::join(forms, ", "));
+}
 
 LaunchRecord OtherSide::take(int64_t device, int64_t launch) {
   const std::lock_guard lock(mutex_);

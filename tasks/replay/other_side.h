@@ -15,6 +15,26 @@
 
 namespace tessera {
 
+// What a step is compared with: a recording, or a second process with one other setting.
+struct OtherSideChoice {
+  enum class Kind {
+    kNone,
+    kRecording,  // A file that --record has written.
+    kThreads,    // --threads=N.
+    kDevice,     // --device=KIND.
+    kCpuLevel,   // TESSERA_CPU_LEVEL.
+    kBuild,      // Another build's program runexp.
+    kMesh,       // mesh.ici_mesh_shape, with so many devices.
+  };
+  Kind kind = Kind::kNone;
+  std::string value;  // "1", "reference", "portable", "[1,4,1]", or a path.
+};
+
+// "threads:1", "device:reference", "cpu_level:portable", "build:PATH", "mesh:[1,4,1]" or the path
+// of a recording. Error if the text before the colon is none of these words and no such file
+// exists.
+OtherSideChoice parse_other_side(const std::string& text);
+
 class OtherSide {
  public:
   explicit OtherSide(std::unique_ptr<RecordingReader> reader) : reader_(std::move(reader)) {}

@@ -2,10 +2,8 @@
 #include "tasks/replay/recording.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -66,7 +64,7 @@ double number_or_nan(const Json& value) {
 
 // The checksum of all lines before the last and of the results in the last line.
 uint32_t checksum_with_results(uint32_t lines, double loss, double grad_norm) {
-  const std::string results = JsonLine().add("loss", loss).add("grad_norm", grad_norm).text();
+  const std::string results = json_object({{"loss", loss}, {"grad_norm", grad_norm}});
   return crc32c(std::as_bytes(std::span(results)), lines);
 }
 
@@ -74,19 +72,17 @@ std::string header_line(const RecordingHeader& header) {
   const auto names = [](const std::vector<std::string>& program) {
     return json_list(program, json_quoted);
   };
-  return JsonLine()
-      .add("recording", kRecordingVersion)
-      .add("step", header.step)
-      .add("experiment", std::string_view(header.experiment))
-      .add("build", std::string_view(header.build))
-      .add("device", std::string_view(header.device))
-      .add("mesh", std::string_view(header.mesh))
-      .add("graph", std::string_view(header.graph))
-      .add("numerics", std::string_view(header.numerics))
-      .add("trained_from", header.trained_from)
-      .add("values", enum_name(header.values))
-      .add_raw("programs", json_list(header.programs, names))
-      .text();
+  return json_object({{"recording", kRecordingVersion},
+                      {"step", header.step},
+                      {"experiment", header.experiment},
+                      {"build", header.build},
+                      {"device", header.device},
+                      {"mesh", header.mesh},
+                      {"graph", header.graph},
+                      {"numerics", header.numerics},
+                      {"trained_from", header.trained_from},
+                      {"values", enum_name(header.values)},
+                      {"programs", RawJson{json_list(header.programs, names)}}});
 }
 
 class FileOutput final : public RecordingOutput {
@@ -102,17 +98,16 @@ class FileOutput final : public RecordingOutput {
 class PipeOutput final : public RecordingOutput {
  public:
   explicit PipeOutput(const fs::path& path)
-      : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail("cannot open {}: {}", path.string(), std::strerror(errno));
+      : path_(path), pipe_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+    if (!pipe_.is_open()) fail("cannot open {}: {}", path.string(), std::strerror(errno));
   }
-  ~PipeOutput() override { ::close(descriptor_); }
   void write(std::span<const std::byte> bytes) override {
-    write_whole(descriptor_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_);
+    write_whole(pipe_.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_);
   }
 
  private:
   fs::path path_;
-  int descriptor_;
+  FileDescriptor pipe_;
 };
 
 }  // namespace
@@ -162,21 +157,15 @@ void RecordingWriter::add_sums(const std::map<std::string, ValueSum>& sums) {
     elements.push_back(sum.elements);
     hashes.push_back(fmt::format("{:016x}", sum.sum));
   }
-  write_line(JsonLine()
-                 .add_raw("values", json_list(names, json_quoted))
-                 .add_raw("elements", json_list(elements))
-                 .add_raw("sums", json_list(hashes, json_quoted))
-                 .text());
+  write_line(json_object({{"values", RawJson{json_list(names, json_quoted)}},
+                          {"elements", RawJson{json_list(elements)}},
+                          {"sums", RawJson{json_list(hashes, json_quoted)}}}));
 }
 
 void RecordingWriter::finish(double loss, double grad_norm) {
   const int64_t checksum = checksum_with_results(checksum_, loss, grad_norm);
-  write_line(JsonLine()
-                 .add("end", launches_)
-                 .add("loss", loss)
-                 .add("grad_norm", grad_norm)
-                 .add("checksum", checksum)
-                 .text());
+  write_line(json_object(
+      {{"end", launches_}, {"loss", loss}, {"grad_norm", grad_norm}, {"checksum", checksum}}));
   output_->finish();
 }
 

@@ -5,15 +5,31 @@
 // run's directory without a lock and writes nothing there.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tasks/replay/replay_options.h"
+#include "tasks/replay/launch_comparison.h"
+#include "tasks/replay/other_side.h"
+#include "tasks/replay/recording.h"
 #include "tasks/run/run_setting.h"
 
 namespace tessera {
+
+struct ReplayOptions {
+  int64_t step = 0;             // Numbered as in metrics.jsonl: the first step of a run is 1.
+  CheckpointChoice checkpoint;  // A step: where to begin.
+  OtherSideChoice against;
+  double tolerance = 0;  // The tolerance of array_difference().
+  LaunchInputs inputs = LaunchInputs::kOwn;
+  std::filesystem::path record;  // Where to write a recording; or empty.
+  RecordedValues values = RecordedValues::kNone;
+  std::string kernels_of;        // Another kind of device; or "".
+  bool finds_nonfinite = false;  // Find the first value that is not finite; compare nothing.
+};
 
 struct ReplaySetting {
   ReplayOptions replay;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tasks/replay/launch_comparison.h"
-#include "tasks/replay/replay_options.h"
+#include "tasks/replay/recording.h"
 #include "tasks/run/observe/launch_list.h"
 
 namespace tessera {

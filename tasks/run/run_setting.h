@@ -67,7 +67,7 @@ struct RunSetting {
   std::vector<std::string> overrides;
   Verbosity verbosity = Verbosity::kNormal;
   // Where inputs store corpus snapshots: job_log_dir, or a temporary directory in a dry run. Set by
-  // make_run (tasks/run/modes/make_run.h).
+  // make_run (tasks/run/directory/run_directory.h).
   std::filesystem::path input_directory;
 
   // What messages call the run's directory.

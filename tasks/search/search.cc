@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -16,9 +17,15 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/devices/cpu/thread_pool.h"
+#include "core/graph/type.h"
 #include "core/ops/pipeline.h"
+#include "inputs/checked_input.h"
 #include "tasks/planner/prediction.h"
+#include "tasks/run/session/check_rules.h"
 #include "tasks/run/train/train_session.h"
+#include "tasks/search/space.h"
+#include "tasks/task/base_task.h"
+#include "tasks/task/model_pipeline.h"
 
 namespace tessera {
 namespace {
@@ -345,11 +352,104 @@ class Search {
   double until_ = 0.0;  // When the search on some number of devices is to end.
 };
 
+constexpr double kHour = 3600.0;
+
+constexpr size_t kMostTries = 48;
+
+// Whether the training step can be traced on this mesh.
+bool fits(const ExperimentConfig& config, const BaseTask& task, const BaseInput& input, Mesh mesh) {
+  try {
+    const AxisRules rules = make_rules(config.rules);
+    check_rules(rules, mesh);
+    if (const auto pipeline = model_pipeline(task.train(), task.model().parameters(), rules, mesh))
+      mesh = with_pieces(std::move(mesh), *pipeline);
+    const Type batch =
+        apply_rules(rules.activations, mesh,
+                    make_type(DType::kI32, {{"batch", input.global_batch_size(), {}}}));
+    if (type_problem(batch, mesh)) return false;
+    check_rules(rules, task.train_graph({mesh, rules, global_specification(input)}));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Mesh with_shape(const Mesh& mesh, const std::vector<int64_t>& ici) {
+  std::vector<MeshAxis> axes = mesh.axes();
+  for (size_t i = 0; i < axes.size(); ++i) axes[i].ici = ici[i];
+  return Mesh(std::move(axes));
+}
+
+double distance(const Mesh& mesh, const std::vector<int64_t>& ici) {
+  double sum = 0.0;
+  for (size_t i = 0; i < ici.size(); ++i)
+    sum +=
+        std::abs(std::log(static_cast<double>(ici[i]) / static_cast<double>(mesh.axes()[i].ici)));
+  return sum;
+}
+
 }  // namespace
 
 SearchResult search(const Configure& configure, SettingStyle style, int64_t recipe_devices,
                     const SearchOptions& options) {
   return Search(configure, style, recipe_devices, options).run();
+}
+
+const PlannedCandidate& SearchResult::best_candidate() const {
+  CHECK(best.has_value(), "no candidate fits");
+  return candidates[*best];
+}
+
+double score(SearchGoal goal, const Hardware& hardware, int64_t devices, double seconds,
+             int64_t bytes) {
+  switch (goal) {
+    case SearchGoal::kTime:
+      return seconds;
+    case SearchGoal::kCost:
+      return static_cast<double>(devices) * seconds * hardware.price_per_hour.value_or(1.0) / kHour;
+    case SearchGoal::kMemory:
+      return static_cast<double>(bytes);
+  }
+  return 0.0;
+}
+
+std::vector<size_t> frontier_of(const std::vector<PlannedCandidate>& candidates, int64_t memory) {
+  std::vector<size_t> fitting, frontier;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].is_planned() && candidates[i].bytes <= memory) fitting.push_back(i);
+  std::ranges::stable_sort(
+      fitting, {}, [&](size_t i) { return std::pair(candidates[i].seconds, candidates[i].bytes); });
+  for (const size_t i : fitting)
+    if (frontier.empty() || candidates[i].bytes < candidates[frontier.back()].bytes)
+      frontier.push_back(i);
+  return frontier;
+}
+
+std::optional<std::vector<int64_t>> nearest_fitting_shape(const ExperimentConfig& config,
+                                                          int64_t devices) {
+  try {
+    const Mesh mesh = planned_mesh(config.mesh, devices);
+    std::vector<MeshAxis> single = mesh.axes();
+    int64_t in_slice = 1;
+    for (MeshAxis& axis : single) {
+      in_slice *= axis.ici;
+      axis.ici = axis.dcn = 1;
+    }
+    if (mesh.num_devices() == 1) return std::nullopt;
+    const std::unique_ptr<BaseTask> task = config.task.instantiate();
+    const std::unique_ptr<BaseInput> input = make_input(config.input);
+    if (fits(config, *task, *input, mesh)) return std::nullopt;
+    if (!fits(config, *task, *input, Mesh(std::move(single)))) return std::nullopt;
+    std::vector<std::vector<int64_t>> shapes = factorizations(in_slice, mesh.axes().size());
+    std::ranges::stable_sort(shapes, {},
+                             [&](const std::vector<int64_t>& ici) { return distance(mesh, ici); });
+    shapes.resize(std::min(shapes.size(), kMostTries));
+    for (const std::vector<int64_t>& ici : shapes)
+      if (fits(config, *task, *input, with_shape(mesh, ici))) return ici;
+  } catch (const Error&) {
+    // Something else is wrong, which the caller reports.
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "tasks/planner/hardware/hardware.h"
 #include "tasks/search/recipe.h"
 #include "tasks/search/space.h"
+#include "tasks/task/config/experiment.h"
 
 namespace tessera {
 
@@ -77,5 +78,13 @@ SearchResult search(const Configure& configure, SettingStyle style, int64_t reci
 
 // Candidates that are planned and fit, and that no other one beats in time and memory.
 std::vector<size_t> frontier_of(const std::vector<PlannedCandidate>& candidates, int64_t memory);
+
+// The ICI shape with as many devices and the same slices whose sizes differ least from the
+// configured ones (by the sum of their ratios' logarithms) and on which the training step can be
+// traced. nullopt if the configured mesh fits, if the configuration fails on one device too, so
+// that the mesh is not the reason, or if none of the nearest shapes fits. `devices`: how many a
+// mesh without a shape has.
+std::optional<std::vector<int64_t>> nearest_fitting_shape(const ExperimentConfig& config,
+                                                          int64_t devices);
 
 }  // namespace tessera

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/sweep/runner.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -11,6 +9,7 @@
 #include <sstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -39,15 +38,7 @@ std::unique_ptr<ChildProcess> process_of(const std::vector<std::string>& command
                                          const fs::path& output) {
   std::vector<std::string> words = {"setpriv", "--pdeathsig", "TERM", "env"};
   words.insert(words.end(), command.begin(), command.end());
-  const int file = open_own_file(output);
-  try {
-    auto process = std::make_unique<ChildProcess>(words, file);
-    ::close(file);
-    return process;
-  } catch (...) {
-    ::close(file);
-    throw;
-  }
+  return std::make_unique<ChildProcess>(words, open_own_file(output).get());
 }
 
 // "was killed by SIGKILL", "ended with exit code 1".
@@ -230,6 +221,22 @@ class TrialRunner {
 
 int run_trials(SweepRecord record, const TrialRunnerOptions& options, Console& console) {
   return TrialRunner(std::move(record), options, console).run();
+}
+
+std::string gpus_of_place(int64_t place, int64_t devices, const std::string& visible) {
+  std::vector<std::string> names;
+  std::istringstream list(visible);
+  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  std::vector<std::string> chosen;
+  for (int64_t gpu = place * devices; gpu < (place + 1) * devices; ++gpu) {
+    if (!visible.empty() && gpu >= std::ssize(names))
+      fail(
+          "{}={} has {} GPUs, but the trials that run at the same time use {} or more; give a "
+          "lower --sweep_processes",
+          kVisibleGpus, visible, names.size(), gpu + 1);
+    chosen.push_back(visible.empty() ? std::to_string(gpu) : names[static_cast<size_t>(gpu)]);
+  }
+  return fmt::format("{}", fmt::join(chosen, ","));
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tasks/run/log/console.h"
-#include "tasks/sweep/trial_record.h"
+#include "tasks/sweep/trials.h"
 
 namespace tessera {
 
@@ -26,5 +26,11 @@ struct TrialRunnerOptions {
 // running trials, which save; others do not start. Returns the exit code of the program: 0 if all
 // are done or a signal stopped the sweep, else 1.
 int run_trials(SweepRecord record, const TrialRunnerOptions& options, Console& console);
+
+inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+// CUDA_VISIBLE_DEVICES for the trial in one of the places 0, 1, …, each of which has `devices` GPUs
+// of its own. `visible`: the variable of this process; empty: all GPUs. Error if it has too few.
+std::string gpus_of_place(int64_t place, int64_t devices, const std::string& visible);
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 // plugin derives from BaseTracker, registers the class with
 //   const TemplateRegistrar<BaseTracker, MyTracker> kRegister;
 // and a run names it in task.train.trackers. Training never waits for a tracker
-// (tasks/run/trackers/tracker_queue.h).
+// (tasks/run/trackers/trackers.h).
 #pragma once
 
 #include <atomic>

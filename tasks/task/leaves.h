@@ -6,7 +6,7 @@
 // microbatches adds the same terms in the same order.
 #pragma once
 
-#include "tasks/task/output_sums.h"
+#include "tasks/task/microbatches.h"
 
 namespace tessera {
 

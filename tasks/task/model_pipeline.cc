@@ -17,7 +17,7 @@
 #include "core/ops/repeat.h"
 #include "core/schedules/generators.h"
 #include "tasks/task/base_task.h"
-#include "tasks/task/output_sums.h"
+#include "tasks/task/microbatches.h"
 #include "tasks/task/pipeline_schedules.h"
 
 namespace tessera {

@@ -2,6 +2,8 @@
 #include "tasks/task/step_sizes.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -103,6 +105,23 @@ Batch global_specification(const BaseInput& input, const StepSize& size) {
     if (size.rows != size.input_rows && array.shape.size() > 1) array.shape[1] = size.seq_len;
   }
   return specification;
+}
+
+Infeed process_infeed(const StepSizes& sizes, const Mesh& mesh, const AxisRules& rules,
+                      int64_t process, int64_t processes, int64_t devices) {
+  Infeed infeed{.infeed_host_index = process, .num_infeed_hosts = processes};
+  for (const StepSize& size : sizes.phases()) {
+    const ErrorContext where(size.where);
+    const Type type = apply_rules(rules.activations, mesh,
+                                  make_type(DType::kI32, {{"batch", size.input_rows, {}}}));
+    if (const auto problem = type_problem(type, mesh)) fail("global_batch_size: {}", *problem);
+    std::vector<RowRange> rows;
+    if (devices > 0) rows = rows_of(type, mesh, process * devices, devices);
+    if (infeed.rows.empty()) infeed.rows = rows;
+    if (sizes.change_rows())
+      infeed.sizes.push_back({size.start_step, size.input_rows, std::move(rows)});
+  }
+  return infeed;
 }
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/mesh.h"
+#include "core/graph/rules.h"
 #include "inputs/base_input.h"
 #include "tasks/task/hparams.h"
 
@@ -52,5 +54,10 @@ class StepSizes {
 
 // The specification of the global batches of a phase, which is traced.
 Batch global_specification(const BaseInput& input, const StepSize& size);
+
+// The infeed of process `process` of `processes` with this many devices each; 0: a plan, without
+// rows. Error if the mesh cannot hold a batch of these sizes.
+Infeed process_infeed(const StepSizes& sizes, const Mesh& mesh, const AxisRules& rules,
+                      int64_t process, int64_t processes, int64_t devices);
 
 }  // namespace tessera

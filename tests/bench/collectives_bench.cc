@@ -11,7 +11,7 @@
 #include "core/compile/cost.h"
 #include "core/devices/cpu/device.h"
 #include "core/ops/reshard.h"
-#include "tasks/planner/calibrate/calibration_cases.h"
+#include "tasks/planner/calibrate/calibrate.h"
 #include "tasks/planner/calibrate/kernel_timer.h"
 
 namespace tessera {

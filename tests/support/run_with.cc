@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/run_with.h"
 
-#include "tasks/run/modes/make_run.h"
+#include "tasks/run/directory/run_directory.h"
 
 namespace tessera {
 namespace {

@@ -28,7 +28,7 @@ struct RunWith : RunSetting {
   }
 };
 
-// Makes the run as runexp does (tasks/run/modes/make_run.h).
+// Makes the run as runexp does (tasks/run/directory/run_directory.h).
 std::unique_ptr<BaseRun> make_run(const ExperimentConfig& config, const RunWith& options,
                                   const std::vector<Device*>& devices, ProcessGroup& processes);
 

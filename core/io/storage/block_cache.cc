@@ -74,8 +74,9 @@ fs::path path_of_block(const ObjectInfo& object, int64_t number) {
 
 // Removes the oldest blocks if there are too many. One process at a time does.
 void trim_blocks(const fs::path& directory, int64_t most) {
-  const int lock = ::open((directory / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock < 0) return;
+  const FileDescriptor lock(
+      ::open((directory / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock.is_open()) return;
   struct Stored {
     fs::file_time_type time;
     int64_t bytes = 0;
@@ -84,7 +85,7 @@ void trim_blocks(const fs::path& directory, int64_t most) {
   std::vector<Stored> blocks;
   int64_t total = 0;
   std::error_code error;
-  if (lock_file(lock, LockWait::kNo) != LockResult::kHeldByAnother)
+  if (lock_file(lock.get(), LockWait::kNo) != LockResult::kHeldByAnother)
     for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
          entry.increment(error)) {
       if (entry->path().filename() == "lock") continue;
@@ -100,7 +101,6 @@ void trim_blocks(const fs::path& directory, int64_t most) {
     fs::remove(block.path, error);
     total -= block.bytes;
   }
-  ::close(lock);
 }
 
 // A block's file is its bytes and their checksum: it may be short after a crash of the machine.

@@ -28,18 +28,11 @@ struct Pipe {
   Pipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) fail("a pipe: {}", std::strerror(errno));
-    out = ends[0];
-    in = ends[1];
+    out = FileDescriptor(ends[0]);
+    in = FileDescriptor(ends[1]);
   }
-  ~Pipe() {
-    ::close(out);
-    close_in();
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  void close_in() { ::close(std::exchange(in, -1)); }
 
-  int out = -1, in = -1;
+  FileDescriptor out, in;
 };
 
 class CommandStorage final : public BaseStorage {
@@ -136,11 +129,11 @@ class CommandStorage final : public BaseStorage {
     std::vector<std::string> all = command_;
     all.insert(all.end(), arguments.begin(), arguments.end());
     Pipe pipe;
-    ChildProcess child(all, pipe.in);
-    pipe.close_in();
+    ChildProcess child(all, pipe.in.get());
+    pipe.in = FileDescriptor();
     Output result;
     std::array<char, 65536> piece;
-    for (ssize_t got = 0; (got = ::read(pipe.out, piece.data(), piece.size())) != 0;) {
+    for (ssize_t got = 0; (got = ::read(pipe.out.get(), piece.data(), piece.size())) != 0;) {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) break;
       result.output.append(piece.data(),

@@ -129,7 +129,7 @@ struct ProductPoint {
 };
 
 // The efficiency of products by shape, for any kind of device; products of other shapes are
-// interpolated (tasks/planner/prices/product_price.h). A dtype without points uses those of the
+// interpolated (tasks/planner/prices/roofline.h). A dtype without points uses those of the
 // other.
 struct ProductCurve {
   std::optional<std::vector<ProductPoint>> f32, bf16;

@@ -7,7 +7,6 @@
 
 #include "core/ops/attention.h"
 #include "tasks/planner/prices/attention_work.h"
-#include "tasks/planner/prices/product_price.h"
 #include "tasks/planner/prices/roofline.h"
 
 namespace tessera {

@@ -3,7 +3,8 @@
 // and Patterson (2009), with what kernels reach of each limit. Costs are facts of the op (OpDef),
 // so that a new op has a price without an edit here. What belongs to the device is in its hardware
 // file, what belongs to kernels in roofline.cc, each with its source. Nothing was measured by this
-// program.
+// program. The time of a matrix product is by its shape: from a GPU's tiles, from a measured curve
+// of efficiency, or at the same share of the peak for all shapes, as the hardware file says.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/graph/graph.h"
 #include "core/graph/mesh.h"
 #include "tasks/planner/hardware/hardware.h"
-#include "tasks/planner/prices/product_price.h"
 
 namespace tessera {
 
@@ -59,5 +60,32 @@ LaunchCost collective_cost(const Graph& graph, const Node& node, const Mesh& mes
 // Whether one of the mesh axes spans slices, and whether a collective uses the links between them.
 bool span_slices(const std::vector<std::string>& mesh_axes, const Mesh& mesh);
 bool crosses_slices(const Node& collective, const Mesh& mesh);
+
+// Sizes and counts enter prices as floating point numbers.
+inline double to_double(int64_t number) { return static_cast<double>(number); }
+
+// The size of a matrix product, batches × (m×k · k×n).
+struct ProductSize {
+  int64_t m = 0, n = 0, k = 0, batches = 1;
+  DType input = DType::kBF16, output = DType::kBF16;
+  bool fp8 = false;  // Operands are rounded to 8 bits, for a device that multiplies those.
+
+  double flops() const;
+};
+double peak_flops(const ProductSize& product, const Hardware& hardware);
+double product_seconds(const ProductSize& product, const Hardware& hardware);
+
+// FLOP/s that products of large matrices reach.
+double reachable_flops(DType dtype, const Hardware& hardware);
+
+// The share of the peak at a shape: that of a point of the curve; elsewhere the geometric mean of
+// all points, weighted by the inverse fourth power of their distance (Shepard, 1968) in the
+// logarithms of m, n and k.
+double share_on_curve(const ProductSize& product, const ProductCurve& curve);
+
+// Bandwidth in bytes per second that kernels reach if memory limits them: with large operands, and
+// with operands and results of so many bytes, by the measured curve of copies if there is one.
+double reachable_bandwidth(const Hardware& hardware);
+double reachable_bandwidth(const Hardware& hardware, double bytes);
 
 }  // namespace tessera

@@ -64,11 +64,9 @@ fs::path local_place(const std::string& url) {
 }
 
 std::string lease_text(const std::string& token) {
-  return JsonLine()
-      .add("owner", fmt::format("process {} on {}", ::getpid(), host_name()))
-      .add("token", token)
-      .add("time", int64_t{std::time(nullptr)})
-      .text();
+  return json_object({{"owner", fmt::format("process {} on {}", ::getpid(), host_name())},
+                      {"token", token},
+                      {"time", int64_t{std::time(nullptr)}}});
 }
 
 // Whether a lease that looks old is renewed within the time of two renewals: the clocks of hosts

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -76,12 +77,32 @@ bool sees(const fs::path& path, const std::string& token, std::chrono::milliseco
   }
 }
 
-fs::path make_directory() {
-  std::string name = (fs::temp_directory_path() / "tessera_dry_run_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    fail("{}: cannot make a temporary directory (TMPDIR): {}", name, std::strerror(errno));
-  return name;
-}
+using MakeRun = std::function<std::unique_ptr<BaseRun>(const RunSetting&)>;
+
+class DryRun final : public BaseRun {
+ public:
+  DryRun(RunSetting setting, ProcessGroup& processes, const MakeRun& make) {
+    const int leader = leader_of_host(processes);
+    if (processes.rank() == leader) scratch_.emplace("tessera_dry_run");
+    // With --restart the run would not see what is in its directory.
+    if (scratch_ && !setting.restart) link_snapshot(setting.job_log_dir);
+    setting.input_directory = processes.all_gather(scratch_ ? scratch_->path().string() : "",
+                                                   "the temporary directory of a dry run")[leader];
+    run_ = make(setting);
+  }
+  int run() override { return run_->run(); }
+
+ private:
+  // A link, so that replacing the file replaces only the link.
+  void link_snapshot(const fs::path& run_directory) const {
+    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
+    if (fs::exists(run_directory / frozen))
+      fs::create_symlink(fs::absolute(run_directory / frozen), scratch_->path() / frozen);
+  }
+
+  std::optional<ScratchDirectory> scratch_;
+  std::unique_ptr<BaseRun> run_;
+};
 
 }  // namespace
 
@@ -104,14 +125,12 @@ int leader_of_host(const ProcessGroup& processes) {
 
 RunLock::RunLock(const std::filesystem::path& run_directory) {
   const std::filesystem::path path = run_directory / "lock";
-  descriptor_ = open_own_file(path);
-  const LockResult locked = lock_file(descriptor_, LockWait::kNo);
+  file_ = open_own_file(path);
+  const LockResult locked = lock_file(file_.get(), LockWait::kNo);
   is_locked_ = locked == LockResult::kLocked;
   if (locked == LockResult::kHeldByAnother) {
-    const std::string who = holder(descriptor_);
-    ::close(descriptor_);
     fail("{} is in use by {}; wait until that run ends, or give this run a different --job_log_dir",
-         run_directory.string(), who);
+         run_directory.string(), holder(file_.get()));
   }
   // For the message above, and for is_in(). The lock is the kernel's, so a stale name is harmless.
   owner_ = fmt::format("process {} on {}", ::getpid(), host_name());
@@ -119,12 +138,10 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
     fmt::print(stderr,
                "note: {}: its file system has no locks, so a second run in this directory is not "
                "refused; this run stops when it notices one. The last was of {}\n",
-               path.string(), holder(descriptor_));
-  if (::ftruncate(descriptor_, 0) != 0 ||
-      ::write(descriptor_, owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size())) {
-    const std::string why = std::strerror(errno);
-    ::close(descriptor_);
-    fail("{}: cannot write: {}", path.string(), why);
+               path.string(), holder(file_.get()));
+  if (::ftruncate(file_.get(), 0) != 0 ||
+      ::write(file_.get(), owner_.data(), owner_.size()) != static_cast<ssize_t>(owner_.size())) {
+    fail("{}: cannot write: {}", path.string(), std::strerror(errno));
   }
   remove_temporaries(run_directory);
 }
@@ -132,13 +149,11 @@ RunLock::RunLock(const std::filesystem::path& run_directory) {
 bool RunLock::is_in(const std::filesystem::path& run_directory) const {
   struct stat ours {
   }, there{};
-  if (::fstat(descriptor_, &ours) != 0) return true;  // Unknown.
+  if (::fstat(file_.get(), &ours) != 0) return true;  // Unknown.
   if (::stat((run_directory / "lock").c_str(), &there) != 0) return errno != ENOENT;
   return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino &&
-         (is_locked_ || holder(descriptor_) == owner_);
+         (is_locked_ || holder(file_.get()) == owner_);
 }
-
-RunLock::~RunLock() { ::close(descriptor_); }
 
 void check_shared(const fs::path& directory, ProcessGroup& processes,
                   std::chrono::milliseconds patience) {
@@ -188,27 +203,94 @@ std::string prepare_run(const ExperimentConfig& config, const RunSetting& settin
                              "the configuration");
 }
 
-ScratchDirectory::ScratchDirectory(const fs::path& run_directory, ProcessGroup& processes) {
-  const int leader = leader_of_host(processes);
-  is_own_ = processes.rank() == leader;
-  if (is_own_) path_ = make_directory();
-  try {
-    // A link, so that replacing the file replaces only the link.
-    const std::string_view frozen = kCorpusSnapshot.substr(kRunDirectory.size());
-    if (is_own_ && !run_directory.empty() && fs::exists(run_directory / frozen))
-      fs::create_symlink(fs::absolute(run_directory / frozen), path_ / frozen);
-    path_ = processes.all_gather(path_.string(), "the temporary directory of a dry run")[leader];
-  } catch (...) {
-    remove();
-    throw;
-  }
+ScratchDirectory::ScratchDirectory(std::string_view name) {
+  std::string place = (fs::temp_directory_path() / fmt::format("{}_XXXXXX", name)).string();
+  if (::mkdtemp(place.data()) == nullptr)
+    fail("{}: cannot make a temporary directory (TMPDIR): {}", place, std::strerror(errno));
+  path_ = place;
 }
 
-ScratchDirectory::~ScratchDirectory() { remove(); }
-
-void ScratchDirectory::remove() {
+ScratchDirectory::~ScratchDirectory() {
   std::error_code ignored;
-  if (is_own_) fs::remove_all(path_, ignored);
+  fs::remove_all(path_, ignored);
+}
+
+std::unique_ptr<BaseRun> make_run(const RunSetting& setting, ProcessGroup& processes,
+                                  const MakeRun& make) {
+  if (setting.dry_run) return std::make_unique<DryRun>(setting, processes, make);
+  RunSetting in_place = setting;
+  in_place.input_directory = setting.job_log_dir;
+  return make(in_place);
+}
+
+namespace fs = std::filesystem;
+
+RunGuard::RunGuard(fs::path directory, const RunLock* lock, std::string name)
+    : directory_(std::move(directory)),
+      name_(name.empty() ? directory_.string() : std::move(name)),
+      held_(directory_),
+      lock_(lock) {}
+
+std::string RunGuard::shown(std::string text) const {
+  return renamed(renamed(std::move(text), held().string(), name_), directory_.string(), name_);
+}
+
+RunGuard::Finding RunGuard::look(std::string_view damage) {
+  what_.clear();
+  finding_ = look_at_directory();
+  if (finding_ == Finding::kStop) return finding_;
+  if (lock_ != nullptr && !lock_->is_in(held())) {
+    finding_ = Finding::kStop;
+    what_ = fmt::format(
+        "{}/lock was removed or replaced during the run, so another run may write to the directory",
+        name_);
+  } else if (!damage.empty() && finding_ == Finding::kNone) {
+    // A log that is gone may be the first file of a directory that is being removed.
+    finding_ = damage == "was truncated" ? Finding::kSaveAndStop : Finding::kStop;
+    what_ = fmt::format("{}/metrics.jsonl {} during the run", name_, damage);
+  }
+  return finding_;
+}
+
+RunGuard::Finding RunGuard::look_at_directory() {
+  struct stat ours {
+  }, found{};
+  if (::fstat(held_.descriptor(), &ours) != 0) return Finding::kNone;  // The file system is away.
+  const auto is_ours = [&] { return found.st_dev == ours.st_dev && found.st_ino == ours.st_ino; };
+  const bool is_there = ::stat(directory_.c_str(), &found) == 0;
+  if (is_there ? is_ours() : errno != ENOENT && errno != ENOTDIR) return Finding::kNone;
+  std::error_code error;
+  const fs::path now = fs::read_symlink(held(), error);
+  const bool is_moved = !error && ::stat(now.c_str(), &found) == 0 && is_ours();
+  what_ = fmt::format(
+      "{} was {} during the run{}", name_,
+      is_moved ? "moved to " + now.string() : "removed, and with it its logs and checkpoints,",
+      is_there ? "; another directory has its name, and nothing is written there" : "");
+  return is_moved ? Finding::kSaveAndStop : Finding::kStop;
+}
+
+void RunGuard::expect_in_place() {
+  if (look() != Finding::kNone) throw DirectoryLost(what_);
+}
+
+void RunGuard::leave(ProcessGroup& processes, int64_t step, const std::function<void()>& save) {
+  const auto worst = static_cast<Finding>(
+      processes.all_reduce_max(static_cast<int64_t>(finding_), "what happened to the directory"));
+  std::string why;
+  for (const std::string& each : processes.all_gather(what_, "what happened to the directory"))
+    if (why.empty()) why = each;
+  if (worst == Finding::kSaveAndStop) save();
+  throw DirectoryLost(fmt::format(
+      "{}. {}", why,
+      worst == Finding::kSaveAndStop && step > 0
+          ? fmt::format("Step {} is saved there; the same command with that --job_log_dir resumes",
+                        step)
+          : fmt::format("The run stops after step {} without saving", step)));
+}
+
+std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock) {
+  if (setting.dry_run) return nullptr;
+  return std::make_unique<RunGuard>(setting.job_log_dir, lock, setting.name());
 }
 
 }  // namespace tessera

@@ -5,10 +5,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "core/base/error.h"
+#include "core/io/file.h"
 #include "core/runtime/comm/process_group.h"
 #include "tasks/run/run_setting.h"
 #include "tasks/task/config/experiment.h"
@@ -22,14 +27,12 @@ class RunLock {
   // Error with the name of the process that holds it. The new owner removes temporary files left by
   // a killed writer.
   explicit RunLock(const std::filesystem::path& run_directory);
-  ~RunLock();
-  RunLock& operator=(RunLock&&) = delete;  // Neither copied nor moved.
 
   // Whether the lock file in this directory is still the one that this process locked.
   bool is_in(const std::filesystem::path& run_directory) const;
 
  private:
-  int descriptor_ = -1;
+  FileDescriptor file_;
   bool is_locked_ = true;  // false: its file system has no locks.
   std::string owner_;      // The contents of the file.
 };
@@ -55,23 +58,71 @@ std::unique_ptr<RunLock> lock_run(const RunSetting& setting, const ProcessGroup&
 std::string prepare_run(const ExperimentConfig& config, const RunSetting& setting,
                         ProcessGroup& processes);
 
-// A temporary directory for what the inputs of a dry run would otherwise write to the run's
-// directory. It is removed with its contents at the end. The processes of a host share one, which
-// the first of them creates. It links to the corpus snapshot in `run_directory`, if that is not
-// empty and has one.
+// A new directory among the temporary files of the system. It is removed with its contents at the
+// end.
 class ScratchDirectory {
  public:
-  ScratchDirectory(const std::filesystem::path& run_directory, ProcessGroup& processes);
+  explicit ScratchDirectory(std::string_view name);  // What its name begins with.
   ~ScratchDirectory();
   ScratchDirectory& operator=(ScratchDirectory&&) = delete;  // Neither copied nor moved.
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void remove();
-
   std::filesystem::path path_;
-  bool is_own_ = false;  // Created by this process.
 };
+
+// Calls `make` with the setting and its input_directory, which lives as long as the run. In a dry
+// run that is a temporary directory, for what the inputs would otherwise write to the run's
+// directory. The processes of a host share one, which the first of them creates.
+std::unique_ptr<BaseRun> make_run(
+    const RunSetting& setting, ProcessGroup& processes,
+    const std::function<std::unique_ptr<BaseRun>(const RunSetting&)>& make);
+
+// The directory is no longer the run's. Nothing may be written there, not even this error.
+class DirectoryLost : public Error {
+ public:
+  using Error::Error;
+};
+
+// Holds the directory of a run, so that the run notices when it is moved, removed or replaced, or
+// when another run takes its lock, and never writes to another directory of the same name.
+class RunGuard {
+ public:
+  // `directory` exists. `lock` is null in processes other than process 0, and outlives the guard.
+  // Messages call the directory `name`; "": by its path.
+  RunGuard(std::filesystem::path directory, const RunLock* lock, std::string name = "");
+
+  // A path to the directory by its descriptor, for all writes; shown() is for messages.
+  const std::filesystem::path& held() const { return held_.path(); }
+  std::string shown(std::string text) const;  // With the directory's name in place of paths.
+
+  enum class Finding {
+    kNone,
+    kSaveAndStop,  // Moved: the directory is still the run's.
+    kStop,         // Removed, or another run may write to it: a save would be lost or do harm.
+  };
+  // Looks at the directory and the lock: a few system calls. `damage` is that of the log
+  // (RunLog::damage).
+  Finding look(std::string_view damage = "");
+  // Error unless look() finds nothing: for a single write.
+  void expect_in_place();
+  // Ends a run after a process found something: calls `save` if the run can still be saved, and
+  // throws the same error in all processes. A collective call.
+  [[noreturn]] void leave(ProcessGroup& processes, int64_t step, const std::function<void()>& save);
+
+ private:
+  Finding look_at_directory();
+
+  std::filesystem::path directory_;
+  std::string name_;
+  HeldDirectory held_;
+  const RunLock* lock_;
+  Finding finding_ = Finding::kNone;  // The result of the last look(),
+  std::string what_;                  // in words.
+};
+
+// Makes the guard of a mode that writes. Null in a dry run.
+std::unique_ptr<RunGuard> guard_run(const RunSetting& setting, const RunLock* lock);
 
 }  // namespace tessera

@@ -70,28 +70,6 @@ std::string cell(const EvalLine& line, const std::string& metric) {
   return std::abs(value) < 1e5 ? fmt::format("{:.4f}", value) : fmt::format("{:.3g}", value);
 }
 
-class LockedFile {
- public:
-  explicit LockedFile(const std::filesystem::path& path)
-      : path_(path), descriptor_(open_own_file(path)) {}
-  ~LockedFile() { ::close(descriptor_); }
-  LockedFile& operator=(LockedFile&&) = delete;  // Neither copied nor moved.
-
-  // Without locks a line of another evaluator at the same moment may be cut.
-  void lock() { lock_file(descriptor_, LockWait::kYes); }
-  // Removes an incomplete last line.
-  void cut_to_whole_lines() {
-    const size_t size = read_log(path_).rfind('\n') + 1;  // 0 without a newline.
-    if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0)
-      fail("{}: cannot truncate: {}", path_.string(), std::strerror(errno));
-  }
-  void write(std::string_view text) { write_whole(descriptor_, text, path_); }
-
- private:
-  const std::filesystem::path& path_;
-  int descriptor_;
-};
-
 }  // namespace
 
 std::vector<std::string> eval_table(int64_t step, const std::map<std::string, double>& metrics) {
@@ -158,10 +136,14 @@ std::set<int64_t> EvalWriter::steps(const std::string& dataset) const {
 
 void append_shared_line(const std::filesystem::path& path, std::string_view line) {
   std::filesystem::create_directories(path.parent_path());
-  LockedFile file(path);
-  file.lock();
-  file.cut_to_whole_lines();
-  file.write(std::string(line) + "\n");
+  const FileDescriptor file = open_own_file(path);
+  // Without locks a line of another evaluator at the same moment may be cut.
+  lock_file(file.get(), LockWait::kYes);
+  // Removes an incomplete last line.
+  const size_t size = read_log(path).rfind('\n') + 1;  // 0 without a newline.
+  if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0)
+    fail("{}: cannot truncate: {}", path.string(), std::strerror(errno));
+  write_whole(file.get(), std::string(line) + "\n", path);
 }
 
 }  // namespace tessera

@@ -20,7 +20,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {
@@ -153,23 +152,21 @@ void write_whole(int descriptor, std::string_view text, const std::filesystem::p
 
 JsonlWriter::JsonlWriter(const std::filesystem::path& path, int64_t last_step) : path_(path) {
   if (!std::filesystem::is_symlink(path)) cut(path, last_step);
-  descriptor_ = open_own_file(path);
+  file_ = open_own_file(path);
   struct stat status {};
-  if (::fstat(descriptor_, &status) == 0) end_ = status.st_size;
+  if (::fstat(file_.get(), &status) == 0) end_ = status.st_size;
 }
-
-JsonlWriter::~JsonlWriter() { ::close(descriptor_); }
 
 void JsonlWriter::append(std::string_view json) {
   const std::string line = fmt::format("{}\n", json);
-  write_whole(descriptor_, line, path_);
+  write_whole(file_.get(), line, path_);
   end_ += std::ssize(line);
 }
 
 std::string_view JsonlWriter::damage() const {
   struct stat held {
   }, named{};
-  if (::fstat(descriptor_, &held) != 0) return "";
+  if (::fstat(file_.get(), &held) != 0) return "";
   if (held.st_size < end_) return "was truncated";
   const bool is_ours =
       ::stat(path_.c_str(), &named) == 0 ? held.st_ino == named.st_ino : errno != ENOENT;

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/io/file.h"
+
 namespace tessera {
 
 // The text of a log; "" if the file does not exist.
@@ -43,9 +45,6 @@ class JsonlWriter {
  public:
   // Removes lines beyond `last_step` and an incomplete last line, by one atomic replacement.
   JsonlWriter(const std::filesystem::path& path, int64_t last_step);
-  ~JsonlWriter();
-  JsonlWriter(const JsonlWriter&) = delete;
-  JsonlWriter& operator=(const JsonlWriter&) = delete;
 
   // Writes the whole line with one call, so that readers rarely see an incomplete one.
   void append(std::string_view json);
@@ -54,7 +53,7 @@ class JsonlWriter {
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  FileDescriptor file_;
   int64_t end_ = 0;  // The size after the last line.
 };
 

@@ -140,9 +140,8 @@ void RunLog::event(std::string_view name, int64_t step,
 
 void RunLog::event(std::string_view name, int64_t step, std::string_view reason) {
   if (!lines_) return;
-  append_event(
-      name, step,
-      JsonLine().add("event", name).add("step", step).add("reason", valid_utf8(reason)).text());
+  append_event(name, step,
+               json_object({{"event", name}, {"step", step}, {"reason", valid_utf8(reason)}}));
 }
 
 void RunLog::samples(int64_t step, const std::vector<std::string>& lines,
@@ -185,9 +184,9 @@ void CorruptRecordsReport::report(const InputState& state, int64_t step, RunLog&
 void log_failure(const std::filesystem::path& run_directory, std::string_view text) {
   if (run_directory.empty()) return;
   const std::filesystem::path file = run_directory / "failures.log";
-  int descriptor = -1;
+  FileDescriptor opened;
   try {
-    descriptor = open_own_file(file);
+    opened = open_own_file(file);
   } catch (const Error&) {
     return;
   }
@@ -196,8 +195,7 @@ void log_failure(const std::filesystem::path& run_directory, std::string_view te
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
   // One write, so that lines of several processes do not interleave.
-  [[maybe_unused]] const ssize_t written = ::write(descriptor, line.data(), line.size());
-  ::close(descriptor);
+  [[maybe_unused]] const ssize_t written = ::write(opened.get(), line.data(), line.size());
 }
 
 }  // namespace tessera

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/hparams/fields.h"
 #include "tasks/run/run_setting.h"
 
 namespace tessera {
@@ -44,10 +46,18 @@ std::unique_ptr<BaseRun> score_run(const RunContext& context, const ScoringOptio
 
 // --mode=merge: a new run whose step 0 has the average of the weights of several checkpoints.
 struct MergeOptions {
-  std::filesystem::path from;  // The other run's directory.
-  std::vector<int64_t> steps;  // Which checkpoints; empty: the newest `last`.
-  int64_t last = 0;
-  std::vector<double> weights;  // A share for each step, in any unit; empty: equal.
+  static constexpr bool kInlined = true;
+  std::filesystem::path from;
+  std::vector<int64_t> steps;  // Or the newest `last`.
+  std::optional<int64_t> last;
+  std::vector<double> weights;  // In any unit.
+  FIELDS(About(from,
+               "the run whose checkpoints are averaged; the result is step 0 of --job_log_dir",
+               {.unit = "DIR|URL"}),
+         About(steps, "which checkpoints; may be repeated", {.unit = "STEP", .min = 0}),
+         About(last, "instead: this many of the newest", {.unit = "N", .min = 2}),
+         About(weights, "the share of each, in their order; may be repeated (default: equal)",
+               {.unit = "SHARE"}))
 };
 
 // Error unless there are two checkpoints or more, and weights of this number with a positive sum.

@@ -11,7 +11,6 @@
 #include "core/runtime/executor/executor.h"
 #include "layers/parameter.h"
 #include "tasks/run/directory/run_directory.h"
-#include "tasks/run/directory/run_guard.h"
 #include "tasks/run/run_setting.h"
 #include "tasks/run/session/model_session.h"
 

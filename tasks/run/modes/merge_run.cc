@@ -55,10 +55,11 @@ class MergeRun final : public BaseRun {
     std::vector<int64_t> steps = options.steps;
     if (steps.empty()) {
       steps = store.steps();
-      if (std::ssize(steps) < options.last)
+      const int64_t last = options.last.value_or(0);
+      if (std::ssize(steps) < last)
         fail("{} has checkpoints of {} steps, expected at least {} (--last)",
-             store.directory().string(), steps.size(), options.last);
-      steps.erase(steps.begin(), steps.end() - options.last);
+             store.directory().string(), steps.size(), last);
+      steps.erase(steps.begin(), steps.end() - last);
     }
     if (std::set(steps.begin(), steps.end()).size() != steps.size())
       fail("a step is named twice among {}; expected different checkpoints", fmt::join(steps, ","));

@@ -13,7 +13,7 @@
 #include "core/io/file.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/calibrate/fit.h"
-#include "tasks/planner/calibrate/traced_launches.h"
+#include "tasks/planner/calibrate/run_trace.h"
 #include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
 

@@ -23,7 +23,7 @@
 #include "inputs/checked_input.h"
 #include "inputs/score_requests.h"
 #include "inputs/token_row.h"
-#include "tasks/run/decode/run_text.h"
+#include "tasks/run/decode/prompt_text.h"
 #include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/session/model_session.h"
 #include "tasks/run/session/run_over_checkpoints.h"

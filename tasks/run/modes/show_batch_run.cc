@@ -11,7 +11,6 @@
 #include "core/base/printable.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/log/console.h"
-#include "tasks/run/session/process_infeed.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/step_sizes.h"
 

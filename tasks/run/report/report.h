@@ -5,13 +5,23 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tasks/run/log/console.h"
 #include "tasks/run/report/run_report.h"
 
 namespace tessera {
+
+// The parts of the page, which are compiled into the program: the files of tasks/run/report/page
+// (cmake/EmbedFiles.cmake).
+std::map<std::string_view, std::string_view> page_files();
+
+// The page as one HTML file that needs nothing else: its style, its scripts and its data, which is
+// JSON. Whatever text the data contains, it ends neither the page's scripts nor its title.
+std::string report_page(std::string_view title, std::string_view data);
 
 // The data of the page of one run. `refresh`: how often the page asks a server for newer data; 0:
 // never.

@@ -17,7 +17,7 @@
 #include "core/hparams/tree.h"
 #include "core/io/json.h"
 #include "tasks/run/log/console.h"
-#include "tasks/run/report/page.h"
+#include "tasks/run/report/report.h"
 #include "tasks/run/report/run_report.h"
 
 namespace tessera {
@@ -136,12 +136,10 @@ std::string page_of(const RunComparison& comparison, const std::vector<RunReport
   for (size_t i = 0; i < reports.size(); ++i)
     runs.push_back(reports[i].json(comparison.names[i], RunReport::Extent::kCharts));
   return report_page(fmt::format("{}", fmt::join(comparison.names, ", ")),
-                     JsonLine()
-                         .add("kind", "comparison")
-                         .add_raw("runs", json_list(runs))
-                         .add_raw("finals", json(comparison.finals, number))
-                         .add_raw("differences", json(comparison.differences, quoted))
-                         .text());
+                     json_object({{"kind", "comparison"},
+                                  {"runs", RawJson{json_list(runs)}},
+                                  {"finals", RawJson{json(comparison.finals, number)}},
+                                  {"differences", RawJson{json(comparison.differences, quoted)}}}));
 }
 
 // At most `width` characters of it: the end, where paths and names differ.

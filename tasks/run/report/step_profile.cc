@@ -113,11 +113,9 @@ class ProfileBuilder {
 };
 
 std::string tree_json(const ProfileNode& node) {
-  return JsonLine()
-      .add("name", node.name)
-      .add_raw("seconds", fmt::format("{:.6g}", node.seconds))
-      .add_raw("children", json_list(node.children, tree_json))
-      .text();
+  return json_object({{"name", node.name},
+                      {"seconds", RawJson{fmt::format("{:.6g}", node.seconds)}},
+                      {"children", RawJson{json_list(node.children, tree_json)}}});
 }
 
 }  // namespace
@@ -138,23 +136,19 @@ StepProfile profile_of(std::string_view trace, const std::string& where) {
 
 std::string profile_json(const StepProfile& profile) {
   const auto launch_json = [](const ProfiledLaunch& launch) {
-    return JsonLine()
-        .add("name", launch.name)
-        .add("line", launch.line)
-        .add("count", launch.count)
-        .add("seconds", launch.seconds)
-        .text();
+    return json_object({{"name", launch.name},
+                        {"line", launch.line},
+                        {"count", launch.count},
+                        {"seconds", launch.seconds}});
   };
-  return JsonLine()
-      .add("device", profile.device)
-      .add("first_step", profile.first_step)
-      .add("steps", profile.steps)
-      .add("step_seconds", profile.step_seconds)
-      .add("waiting", profile.waiting)
-      .add("idle", profile.idle)
-      .add_raw("phases", json_list(profile.phases, tree_json))
-      .add_raw("launches", json_list(profile.launches, launch_json))
-      .text();
+  return json_object({{"device", profile.device},
+                      {"first_step", profile.first_step},
+                      {"steps", profile.steps},
+                      {"step_seconds", profile.step_seconds},
+                      {"waiting", profile.waiting},
+                      {"idle", profile.idle},
+                      {"phases", RawJson{json_list(profile.phases, tree_json)}},
+                      {"launches", RawJson{json_list(profile.launches, launch_json)}}});
 }
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 #include "tasks/run/session/model_state.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

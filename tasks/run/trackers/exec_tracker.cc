@@ -14,7 +14,6 @@
 
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/run/trackers/wandb_bridge.h"
 
 namespace tessera {
 namespace {
@@ -24,15 +23,13 @@ constexpr int kPollMilliseconds = 50;
 std::string run_line(const TrackedRun& run) {
   JsonLine config;
   for (const auto& [path, value] : run.config) config.add(path, std::string_view(value));
-  return JsonLine()
-      .add("record", "run")
-      .add("id", run.id)
-      .add("name", run.name)
-      .add("directory", run.directory.string())
-      .add("step", run.step)
-      .add_raw("tags", json_list(run.tags, json_quoted))
-      .add_raw("config", config.text())
-      .text();
+  return json_object({{"record", "run"},
+                      {"id", run.id},
+                      {"name", run.name},
+                      {"directory", run.directory.string()},
+                      {"step", run.step},
+                      {"tags", RawJson{json_list(run.tags, json_quoted)}},
+                      {"config", RawJson{config.text()}}});
 }
 
 }  // namespace
@@ -41,28 +38,20 @@ PipedProgram::PipedProgram(const std::vector<std::string>& arguments,
                            const std::filesystem::path& output, const BaseTracker& tracker)
     : tracker_(tracker), output_(output) {
   int ends[2] = {-1, -1};
-  const int log = open_own_file(output);
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    ::close(log);
-    fail("cannot make a pipe: {}", std::strerror(errno));
-  }
-  input_ = ends[1];
-  ::fcntl(input_, F_SETFL, O_NONBLOCK);
-  std::string problem;
+  const FileDescriptor log = open_own_file(output);
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
+  const FileDescriptor read_end(ends[0]);
+  input_ = FileDescriptor(ends[1]);
+  ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);
   try {
-    child_ = std::make_unique<ChildProcess>(arguments, log, ends[0]);
+    child_ = std::make_unique<ChildProcess>(arguments, log.get(), read_end.get());
   } catch (const Error& error) {
-    problem = error.what();
+    throw TrackerRefused(error.what());
   }
-  ::close(ends[0]);
-  ::close(log);
-  if (child_) return;
-  ::close(input_);
-  throw TrackerRefused(problem);
 }
 
 PipedProgram::~PipedProgram() {
-  if (input_ >= 0) ::close(input_);
+  input_ = FileDescriptor();
   child_->ask_to_stop();
 }
 
@@ -76,12 +65,12 @@ void PipedProgram::fail_ended() {
 
 void PipedProgram::send(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(input_, text.data(), text.size());
+    const ssize_t written = ::write(input_.get(), text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {
       if (tracker_.is_abandoned()) fail("the program does not read its input");
-      pollfd descriptor{.fd = input_, .events = POLLOUT, .revents = 0};
+      pollfd descriptor{.fd = input_.get(), .events = POLLOUT, .revents = 0};
       ::poll(&descriptor, 1, kPollMilliseconds);
     } else if (errno != EINTR) {
       fail_ended();
@@ -90,7 +79,7 @@ void PipedProgram::send(std::string_view text) {
 }
 
 void PipedProgram::finish() {
-  ::close(std::exchange(input_, -1));
+  input_ = FileDescriptor();
   while (!tracker_.is_abandoned()) {
     const auto status = child_->wait(std::chrono::steady_clock::now() +
                                      std::chrono::milliseconds(kPollMilliseconds));
@@ -116,7 +105,7 @@ void ExecTracker::finish(const TrackerRecord& end) {
 WandbTracker::WandbTracker(const HParams& p) : ExecTracker(std::vector<std::string>()) {
   const char* const chosen = std::getenv("TESSERA_PYTHON");
   const std::string python = !p.python.empty() ? p.python : chosen != nullptr ? chosen : "python3";
-  bridge_ = {python,      "-c",      std::string(wandb_files().at(0).text),
+  bridge_ = {python,      "-c",      std::string(wandb_files().at("tessera_wandb.py")),
              "--project", p.project, "--records"};
   if (!p.entity.empty()) bridge_.insert(bridge_.end(), {"--entity", p.entity});
 }
@@ -133,11 +122,8 @@ void NotifyCommand::write(const std::vector<TrackerRecord>& records) {
     if (record.kind != TrackerRecord::Kind::kEvent) continue;
     if (event != "start" && event != "failed" && event != "done" && event != "preempt") continue;
     PipedProgram program({"/bin/sh", "-c", command_}, run_.file("log"), *this);
-    const std::string about = JsonLine()
-                                  .add("name", run_.name)
-                                  .add("id", run_.id)
-                                  .add("directory", run_.directory.string())
-                                  .text();
+    const std::string about =
+        json_object({{"name", run_.name}, {"id", run_.id}, {"directory", run_.directory.string()}});
     const size_t brace = record.lines.rfind('}');
     const std::string line = record.lines.substr(0, brace) + ", " + about.substr(1) + "\n";
     try {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,9 +12,13 @@
 
 #include "core/base/process.h"
 #include "core/hparams/fields.h"
+#include "core/io/file.h"
 #include "tasks/task/base_tracker.h"
 
 namespace tessera {
+
+// The program of the tracker `wandb`: the file of plugins/wandb (cmake/EmbedFiles.cmake).
+std::map<std::string_view, std::string_view> wandb_files();
 
 // A program that gets text on its standard input; what it prints goes to a file.
 class PipedProgram {
@@ -35,7 +40,7 @@ class PipedProgram {
 
   const BaseTracker& tracker_;
   std::filesystem::path output_;
-  int input_ = -1;
+  FileDescriptor input_;
   std::unique_ptr<ChildProcess> child_;
 };
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <map>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -46,10 +45,7 @@ std::string metric_text(const std::string& name, double value, const TrackerReco
 
 std::string pair_text(const std::string& key, const std::string& value) {
   constexpr size_t kLongest = 500;
-  return JsonLine()
-      .add("key", std::string_view(key))
-      .add("value", std::string_view(value).substr(0, kLongest))
-      .text();
+  return json_object({{"key", key}, {"value", value.substr(0, kLongest)}});
 }
 
 // The tag "name=value"; of a word, the value is empty.
@@ -115,8 +111,7 @@ std::string MlflowTracker::experiment_id() const {
   if (reply.status == 200)
     return parse_json(reply.body, found).at("experiment").at("experiment_id").as_string();
   if (reply.status != 404) call("GET", found + url_escaped(p_.experiment));  // Its error.
-  return call("POST", "mlflow/experiments/create",
-              JsonLine().add("name", std::string_view(p_.experiment)).text())
+  return call("POST", "mlflow/experiments/create", json_object({{"name", p_.experiment}}))
       .at("experiment_id")
       .as_string();
 }
@@ -124,11 +119,8 @@ std::string MlflowTracker::experiment_id() const {
 bool MlflowTracker::resume(const std::string& id) {
   const HttpReply reply = request("GET", "mlflow/runs/get?run_id=" + url_escaped(id), "");
   if (reply.status == 404) return false;  // It was removed.
-  const Json known = call("POST", "mlflow/runs/update",
-                          JsonLine()
-                              .add("run_id", std::string_view(id))
-                              .add("status", std::string_view("RUNNING"))
-                              .text());
+  const Json known =
+      call("POST", "mlflow/runs/update", json_object({{"run_id", id}, {"status", "RUNNING"}}));
   const std::string uri = known.at("run_info").at("artifact_uri").as_string();
   constexpr std::string_view kProxied = "mlflow-artifacts:/";
   if (uri.starts_with(kProxied))
@@ -142,12 +134,10 @@ void MlflowTracker::create(const TrackedRun& run) {
                                    pair_text("tessera.run_id", run.id)};
   for (const std::string& tag : run.tags) tags.push_back(tag_text(tag));
   const Json made = call("POST", "mlflow/runs/create",
-                         JsonLine()
-                             .add("experiment_id", std::string_view(experiment_id()))
-                             .add("run_name", std::string_view(run.name))
-                             .add("start_time", now_milliseconds())
-                             .add_raw("tags", json_list(tags))
-                             .text());
+                         json_object({{"experiment_id", experiment_id()},
+                                      {"run_name", run.name},
+                                      {"start_time", now_milliseconds()},
+                                      {"tags", RawJson{json_list(tags)}}}));
   const std::string id = made.at("run").at("info").at("run_id").as_string();
   write_file_atomically(run.file("run_id"), id);
   if (!resume(id)) fail("mlflow: {} has lost the run {} that it made", url_, id);
@@ -159,11 +149,9 @@ void MlflowTracker::log_parameters(const TrackedRun& run) const {
   const auto send = [&] {
     if (parameters.empty()) return;
     // A resumed run may have another configuration; MLflow keeps the first (status 400).
-    const HttpReply reply = request("POST", "mlflow/runs/log-batch",
-                                    JsonLine()
-                                        .add("run_id", std::string_view(id_))
-                                        .add_raw("params", json_list(parameters))
-                                        .text());
+    const HttpReply reply =
+        request("POST", "mlflow/runs/log-batch",
+                json_object({{"run_id", id_}, {"params", RawJson{json_list(parameters)}}}));
     if (reply.status != 200 && reply.status != 400)
       fail("POST {}mlflow/runs/log-batch: status {}", url_, reply.status);
     parameters.clear();
@@ -184,10 +172,7 @@ void MlflowTracker::start(const TrackedRun& run) {
 
 void MlflowTracker::log_metrics(const std::vector<std::string>& metrics) const {
   call("POST", "mlflow/runs/log-batch",
-       JsonLine()
-           .add("run_id", std::string_view(id_))
-           .add_raw("metrics", json_list(metrics))
-           .text());
+       json_object({{"run_id", id_}, {"metrics", RawJson{json_list(metrics)}}}));
 }
 
 void MlflowTracker::put_artifact(const std::string& name, const std::string& text) const {
@@ -225,11 +210,7 @@ void MlflowTracker::finish(const TrackerRecord& end) {
                                   : end.name == "failed" ? "FAILED"
                                                          : "KILLED";
   call("POST", "mlflow/runs/update",
-       JsonLine()
-           .add("run_id", std::string_view(id_))
-           .add("status", status)
-           .add("end_time", now_milliseconds())
-           .text());
+       json_object({{"run_id", id_}, {"status", status}, {"end_time", now_milliseconds()}}));
 }
 
 REGISTER_TEMPLATE(BaseTracker, MlflowTracker);

@@ -2,13 +2,22 @@
 #include "tasks/run/train/loop_state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/message.h"
+#include "core/compile/computation.h"
 #include "core/hparams/convert.h"
+#include "inputs/checked_input.h"
+#include "tasks/run/directory/run_config.h"
+#include "tasks/task/config/experiment.h"
+#include "tasks/task/model_pipeline.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +55,98 @@ std::map<std::string, InputState> take_evals(std::map<std::string, std::string>*
     if (what.starts_with(kExtra)) state.cursors[what.substr(kExtra.size())] = at->second;
   }
   return evals;
+}
+
+// What changed since the checkpoint that a run resumes from: mesh, configuration and code. Code is
+// compared by what a training step of the saved configuration on the saved mesh computes, so that a
+// change of either is not taken for one of the code.
+
+// The mesh that Mesh::text() describes.
+Mesh mesh_of_text(const std::string& text) {
+  MeshConfig config;
+  config.axis_names.clear();
+  std::istringstream axes(text);
+  int64_t devices = 1;
+  for (std::string axis; axes >> axis;) {
+    const size_t equals = axis.find('=');
+    if (equals == std::string::npos) fail("'{}' is not a mesh, expected name=size", text);
+    config.axis_names.push_back(axis.substr(0, equals));
+    config.ici_mesh_shape.push_back(std::stoll(axis.substr(equals + 1)));
+    devices *= config.ici_mesh_shape.back();
+  }
+  return planned_mesh(config, devices);
+}
+
+Graph traced_step(const ExperimentConfig& config, const std::string& mesh_text) {
+  const std::unique_ptr<BaseTask> task = config.task.instantiate();
+  const AxisRules rules = make_rules(config.rules);
+  Mesh mesh = mesh_of_text(mesh_text);
+  if (const auto pipeline = model_pipeline(task->train(), task->model().parameters(), rules, mesh))
+    mesh = with_pieces(std::move(mesh), *pipeline);
+  const std::unique_ptr<BaseInput> input = make_input(config.input);
+  const StepSizes sizes(task->train().phases, *input);
+  return task->train_graph({mesh, rules, global_specification(*input, sizes.main())});
+}
+
+// The first difference in what this code computes; nullopt: none.
+std::optional<std::string> difference(const CheckpointInfo& info, const LoopState& state) {
+  try {
+    const ExperimentConfig config = parse_config(info.hparams, "the checkpoint's hparams");
+    const auto found = Computation(traced_step(config, state.mesh)).difference(state.computation);
+    return found ? std::optional("the first difference is " + *found) : std::nullopt;
+  } catch (const Error& error) {
+    return fmt::format("it cannot build the saved configuration: {}", error.what());
+  }
+}
+
+// "" if the rate is the same, or if another version wrote the text.
+std::string learning_rate_change(int64_t step, const std::string& hparams_before,
+                                 const BaseTask& task) {
+  std::unique_ptr<BaseTask> old_task;
+  try {
+    old_task = parse_config(hparams_before, "the checkpoint's hparams").task.instantiate();
+  } catch (const Error&) {
+    return "";
+  }
+  // Compares optimizers that both tasks have.
+  const auto& old_ones = old_task->learner().optimizers();
+  const auto& new_ones = task.learner().optimizers();
+  double was = 0.0, is = 0.0;
+  for (size_t i = 0; i < std::min(old_ones.size(), new_ones.size()) && was == is; ++i) {
+    was = old_ones[i].optimizer->learning_rate(step, old_task->train().num_train_steps);
+    is = new_ones[i].optimizer->learning_rate(step, task.train().num_train_steps);
+  }
+  if (std::abs(was - is) <= 1e-6 * std::max(was, is)) return "";
+  const bool is_extended = old_task->train().num_train_steps != task.train().num_train_steps;
+  return fmt::format(
+      "; the learning rate of step {} is now {:.3g}, it was {:.3g}{}", step, is, was,
+      is_extended ? " (a schedule without an end of its own ends at num_train_steps)" : "");
+}
+
+std::string text_of(const CodeStamp& code) {
+  std::string text = "build " + (code.build.empty() ? "unknown" : code.build);
+  if (!code.plugins.empty()) text += "; plugins " + code.plugins;
+  if (!code.revision.empty()) text += "; revision " + code.revision;
+  return text;
+}
+
+// A line for the user, or "".
+std::string check_code(const CheckpointInfo& info, const LoopState& state,
+                       const RunSetting& setting) {
+  if (const auto found = difference(info, state)) {
+    const std::string what = fmt::format(
+        "this code computes a training step differently from the code that saved step {}: {}. It "
+        "was saved by {}; this is {}",
+        info.step, *found, text_of(state.code), text_of(setting.code));
+    if (setting.allow_code_change) return "note: " + what;
+    fail(
+        "{}. Restore the old code, use a new --job_log_dir, or continue with the new code by "
+        "--allow_code_change",
+        what);
+  }
+  if (state.code.build == setting.code.build) return "";
+  return fmt::format("note: step {} was saved by {}; this is {}; losses may differ by rounding",
+                     info.step, text_of(state.code), text_of(setting.code));
 }
 
 }  // namespace
@@ -123,6 +224,23 @@ std::string EarlyStopper::observe(const std::map<std::string, double>& metrics) 
     return fmt::format("{} has not improved on {:.4f} for {} evaluations", p_.metric, state_.best,
                        state_.evals_since_best);
   return "";
+}
+
+std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
+                                      const std::string& mesh, const std::string& change,
+                                      const BaseTask& task, const RunSetting& setting) {
+  std::vector<std::string> notes;
+  if (state.mesh != mesh)
+    notes.push_back(
+        fmt::format("note: step {} was saved on mesh {}; on {} losses may differ by rounding",
+                    info.step, state.mesh, mesh));
+  if (!change.empty())
+    notes.push_back(fmt::format("note: step {} was saved with a different configuration: {}{}",
+                                info.step, change,
+                                learning_rate_change(info.step, info.hparams, task)));
+  if (const std::string note = check_code(info, state, setting); !note.empty())
+    notes.push_back(note);
+  return notes;
 }
 
 }  // namespace tessera

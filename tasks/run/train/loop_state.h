@@ -13,6 +13,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/run/run_setting.h"
+#include "tasks/task/base_task.h"
 #include "tasks/task/hparams.h"
 
 namespace tessera {
@@ -60,11 +61,12 @@ LoopState loop_state_of(const CheckpointInfo& info);
 // everywhere. Error if two processes give different values for one name.
 InputState merged_input_states(const InputState& mine, ProcessGroup& processes);
 
-// A line for each change; `mesh` is that of this start, `change_note` the line of a changed
-// configuration, or "". Error, with the first layer and line that differ, if the code computes
-// something else and the setting does not allow that.
+// A line for each change: of the mesh, `mesh` being that of this start; of the configuration, which
+// `change` describes or "", with what this changes in the learning rate of the task; and of the
+// code. Error, with the first layer and line that differ, if the code computes something else and
+// the setting does not allow that.
 std::vector<std::string> check_resume(const CheckpointInfo& info, const LoopState& state,
-                                      const std::string& mesh, const std::string& change_note,
-                                      const RunSetting& setting);
+                                      const std::string& mesh, const std::string& change,
+                                      const BaseTask& task, const RunSetting& setting);
 
 }  // namespace tessera

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks and reports the values of a run's steps: whether the run has failed although every step
 // ran, because too many steps were skipped or a loss is not finite; spikes; the batches of skipped
-// steps; what layers inspect; and how much memory its process uses.
+// steps; what layers inspect; how much memory its process uses; and settings of the learner that
+// are valid but rarely intended.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "tasks/run/log/console.h"
 #include "tasks/run/log/run_log.h"
 #include "tasks/run/session/step_programs.h"
+#include "tasks/task/base_task.h"
 #include "tasks/task/learner/learner.h"
 
 namespace tessera {
@@ -49,5 +52,9 @@ void report_inspected(const std::vector<Inspected>& inspected, int64_t step, Run
 
 // Resident bytes (/proc/self/statm); 0 if the system does not tell.
 int64_t resident_bytes();
+
+// Weights that never get a gradient, a warm-up that is longer than the run, and a decay that ends
+// before it.
+std::vector<std::string> learning_warnings(const BaseTask& task, const Graph& train_graph);
 
 }  // namespace tessera

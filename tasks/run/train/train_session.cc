@@ -26,11 +26,11 @@
 #include "tasks/run/session/batch_check.h"
 #include "tasks/run/session/check_rules.h"
 #include "tasks/run/session/model_state.h"
-#include "tasks/run/session/process_infeed.h"
 #include "tasks/run/trackers/trackers.h"
-#include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
+#include "tasks/run/train/run_health.h"
 #include "tasks/task/learner/path_patterns.h"
+#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,6 @@
 #include "core/runtime/checkpoint/checkpoint_saver.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/directory/run_directory.h"
-#include "tasks/run/directory/run_guard.h"
 #include "tasks/run/eval/eval_output.h"
 #include "tasks/run/log/console.h"
 #include "tasks/run/log/jsonl_writer.h"
@@ -23,7 +22,6 @@
 #include "tasks/run/report/report.h"
 #include "tasks/run/session/model_state.h"
 #include "tasks/run/shutdown/stop_signal.h"
-#include "tasks/run/train/learning_warnings.h"
 #include "tasks/run/train/loop_state.h"
 #include "tasks/run/train/run_health.h"
 #include "tasks/run/train/train_session.h"
@@ -134,9 +132,8 @@ class Trainer final : public BaseRun {
     const std::string change = describe_change(info.hparams, hparams_toml_);
     // The configuration may have changed what ends a run.
     if (change.empty()) stop_reason_ = state.stop_reason;
-    const auto note = change_note(change, info.step, info.hparams, session_.task());
     for (const std::string& line :
-         check_resume(info, state, session_.mesh().text(), note, setting_))
+         check_resume(info, state, session_.mesh().text(), change, session_.task(), setting_))
       console_.info(line);
     early_stopper_.restore(state.early_stopper);
     interrupted_ = state.interrupted;

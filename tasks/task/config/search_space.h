@@ -79,8 +79,8 @@ struct Sweep {
   // 0: a grid, which is every combination of listed values. Otherwise this many trials, each with
   // one value drawn from every axis; of listed values, each with the same probability.
   int64_t num_trials = 0;
-  int64_t seed = 0;    // Seed of the drawn values.
-  std::string metric;  // By which trials are compared; empty: tasks/sweep/trial_record.h.
+  int64_t seed = 0;               // Seed of the drawn values.
+  std::string metric;             // By which trials are compared; empty: tasks/sweep/trials.h.
   std::optional<SweepGoal> goal;  // Unset: known from the metric.
 };
 

@@ -2,7 +2,6 @@
 // The optimizer Adafactor.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "core/hparams/fields.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <set>
 #include <span>
-#include <utility>
 
 #include <fmt/ranges.h>
 
+#include "core/base/error.h"
 #include "core/base/plugin_call.h"
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
@@ -58,6 +58,16 @@ Tensor partial_over(const Tensor& scalar, const std::vector<std::string>& mesh_a
   Type type = make_type(scalar.dtype(), {});
   if (!mesh_axes.empty()) type.partial = {PartialKind::kSum, mesh_axes};
   return scalar.type() == type ? scalar : reshard(scalar, type);
+}
+
+enum class Kept { kStored, kNot };
+
+void check_moment(std::string_view optimizer, std::string_view field, DType dtype, Kept kept) {
+  if (dtype != DType::kF32 && dtype != DType::kBF16)
+    fail("{}: state.{} is {}, expected f32 or bf16", optimizer, field, dtype_name(dtype));
+  if (dtype != DType::kF32 && kept == Kept::kNot)
+    fail("{}: state.{} is {}, but {} with these settings stores no such moment; leave it at f32",
+         optimizer, field, dtype_name(dtype), optimizer);
 }
 
 }  // namespace
@@ -253,6 +263,16 @@ Tensor bias_corrected(double beta, const Tensor& count) {
 Tensor bias_correction(double beta, const Tensor& count) {
   if (beta == 0.0) return constant(1.0, DType::kF32);
   return 1.0 - exp((count + 1.0) * std::log(beta));
+}
+
+void check_state(std::string_view optimizer, const StatePolicy& state,
+                 const std::vector<Moment>& stored) {
+  const auto kept = [&](MomentOrder order) {
+    const bool has = std::ranges::find(stored, order, &Moment::order) != stored.end();
+    return has ? Kept::kStored : Kept::kNot;
+  };
+  check_moment(optimizer, "first_moment", state.first_moment, kept(MomentOrder::kFirst));
+  check_moment(optimizer, "second_moment", state.second_moment, kept(MomentOrder::kSecond));
 }
 
 }  // namespace tessera

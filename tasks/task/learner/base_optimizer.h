@@ -7,19 +7,44 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/type.h"
+#include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "core/ops/rounding.h"
 #include "layers/parameter.h"
 #include "tasks/task/learner/schedules.h"
-#include "tasks/task/learner/state_policy.h"
 
 namespace tessera {
+
+// How optimizers store their state between steps; their arithmetic is in f32, whatever they store:
+// the dtypes of an optimizer's state, f32 or bf16. Written "first_moment=bf16,second_moment=bf16"
+// in --set. (Megatron-LM: exp_avg_dtype, exp_avg_sq_dtype; optax: mu_dtype.)
+struct StatePolicy {
+  static constexpr std::string_view kName = "StatePolicy";
+  DType first_moment = DType::kF32;   // Averages of gradients or updates: m, and Sgd's momentum.
+  DType second_moment = DType::kF32;  // Averages of squared gradients: v, v_row and v_column.
+  Rounding rounding = Rounding::kStochastic;  // How state is rounded to bf16.
+  FIELDS(first_moment, second_moment, rounding)
+  bool operator==(const StatePolicy&) const = default;
+};
+
+// A moment that an optimizer stores: the name of its slot, and which dtype of the policy it has.
+enum class MomentOrder { kFirst, kSecond };
+struct Moment {
+  std::string name;
+  MomentOrder order = MomentOrder::kFirst;
+};
+
+// Error for a dtype that state cannot have, or for one of a moment that is not stored.
+void check_state(std::string_view optimizer, const StatePolicy& state,
+                 const std::vector<Moment>& stored);
 
 // One tensor of optimizer state, "learner/<name>/<parameter path>", initially zero; f32 or bf16.
 // Names differ, and have no '/'.

@@ -11,8 +11,8 @@
 #include "core/hparams/template.h"
 #include "core/ops/newton_schulz.h"
 #include "tasks/task/learner/adam.h"
+#include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/learner/matrix_optimizer.h"
-#include "tasks/task/learner/state_policy.h"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/task/learner/adam.h"
+#include "tasks/task/learner/base_optimizer.h"
 #include "tasks/task/learner/matrix_optimizer.h"
-#include "tasks/task/learner/state_policy.h"
 
 namespace tessera {
 

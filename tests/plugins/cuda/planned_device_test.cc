@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the device of plans (tasks/planner/planned_device.h) with the CUDA device: it has the
+// Compares the device of plans (tasks/planner/prediction.h) with the CUDA device: it has the
 // same kernels, and none of its results overwrites an operand that CUDA's kernel needs.
-#include "tasks/planner/planned_device.h"
-
 #include <set>
 #include <string>
 
@@ -10,6 +8,7 @@
 #include "core/compile/memory/step_program.h"
 #include "core/ops/pipeline.h"
 #include "core/runtime/executor/executor.h"
+#include "tasks/planner/prediction.h"
 #include "tasks/run/train/train_session.h"
 #include "tests/plugins/cuda/test_devices.h"
 #include "tests/support/catch.h"

@@ -11,6 +11,7 @@
 #include "layers/experts/moe_feed_forward.h"
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/norms/norms.h"
+#include "tasks/families/parts.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/interop/hf_run.h"
@@ -20,9 +21,6 @@ namespace {
 
 using Block = TransformerBlock::HParams;
 
-DotProductAttention::HParams& attention_in(Block& block) {
-  return block.attention_tpl.as<DotProductAttention::HParams>();
-}
 RotaryPositionEmbedding::HParams& rotary_in(Block& block) {
   return rotary_of(block)->as<RotaryPositionEmbedding::HParams>();
 }

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "tasks/replay/array_difference.h"
 #include "tasks/replay/other_side.h"
-#include "tasks/replay/replay_options.h"
+#include "tasks/replay/replay.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the lines that list what a search excludes, with a size that would include it.
-#include "tasks/search/exclusions.h"
-
+#include "tasks/search/space.h"
 #include "tests/support/catch.h"
 #include "tests/tasks/search/small_recipe.h"
 

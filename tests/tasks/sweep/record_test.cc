@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sweep's records of its trials: the metric and the table.
-#include "tasks/sweep/trial_record.h"
+#include "tasks/sweep/trials.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

@@ -8,7 +8,6 @@
 
 #include "core/graph/op.h"
 #include "core/io/file.h"
-#include "tasks/planner/calibrate/calibration_cases.h"
 #include "tasks/planner/prices/roofline.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

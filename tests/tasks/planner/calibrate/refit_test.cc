@@ -16,7 +16,7 @@
 #include "core/ops/reshard.h"
 #include "core/runtime/executor/launch_trace.h"
 #include "tasks/planner/calibrate/fit.h"
-#include "tasks/planner/calibrate/traced_launches.h"
+#include "tasks/planner/calibrate/run_trace.h"
 #include "tasks/planner/prices/roofline.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"

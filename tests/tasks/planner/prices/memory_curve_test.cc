@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that a plan uses at each launch, for blocks that are written by hand.
-#include "tasks/planner/prices/memory_curve.h"
-
+#include "tasks/planner/step_timeline.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests a run whose directory is moved, removed or replaced while it trains, or whose files another
 // run or program changes.
-#include "tasks/run/directory/run_guard.h"
-
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -10,6 +8,7 @@
 
 #include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
+#include "tasks/run/directory/run_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_run.h"

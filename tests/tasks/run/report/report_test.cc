@@ -8,7 +8,6 @@
 #include <string>
 
 #include "core/io/json.h"
-#include "tasks/run/report/page.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/tasks/run/report/page_of_run.h"

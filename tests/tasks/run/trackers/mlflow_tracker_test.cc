@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 
 #include "core/io/file.h"
-#include "tasks/run/trackers/tracker_queue.h"
+#include "tasks/run/trackers/trackers.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"

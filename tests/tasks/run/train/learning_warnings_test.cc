@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings about weights that get no gradient about a warm-up longer than the run, and about a
 // decay that ends before it.
-#include "tasks/run/train/learning_warnings.h"
-
 #include "core/ops/elementwise.h"
 #include "core/ops/reduce.h"
+#include "tasks/run/train/run_health.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tests/support/catch.h"

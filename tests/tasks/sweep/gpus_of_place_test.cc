@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPUs of trials that run at the same time.
-#include "plugins/runexp/gpus_of_place.h"
-
+#include "tasks/sweep/runner.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

@@ -1,23 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the timeline of a step as SVG: timeline_svg() of tasks/planner/step_timeline.h.
+#include "tasks/planner/step_timeline.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <queue>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/printable.h"
 #include "core/graph/op.h"
-#include "tasks/planner/step_timeline.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "core/io/trace_events.h"
 #include "tasks/planner/text.h"
 
 namespace tessera {
 namespace {
 
-// In pixels.
+constexpr size_t kMostSlices = 200'000;
+// Beyond that, gaps and changes of memory below these shares of the step are not shown.
+constexpr double kShortestGap = 1e-4;
+constexpr int64_t kMemorySteps = 64;
+constexpr int64_t kKernelThread = 1, kWithinThread = 2, kBetweenThread = 3;  // Threads.
+
+double microseconds(double seconds) { return seconds * 1e6; }
+
+// Slices of one thread; neighbours with the same key, and at most `gap` seconds between them,
+// become one.
+class SliceTrack {
+ public:
+  SliceTrack(std::string& events, TraceTrack ids, double gap)
+      : events_(events), ids_(ids), gap_(gap) {}
+  ~SliceTrack() { flush(); }
+  SliceTrack& operator=(SliceTrack&&) = delete;  // Neither copied nor moved.
+
+  // An empty key: a slice of its own.
+  void add(std::string key, const TimeSpan& span, std::string_view name,
+           const std::string& arguments) {
+    if (span.end <= span.begin) return;
+    if (!key.empty() && key == key_ && span.begin - span_.end <= gap_) {
+      span_.end = span.end;
+      ++count_;
+      return;
+    }
+    flush();
+    key_ = std::move(key);
+    span_ = span;
+    name_ = name;
+    arguments_ = arguments;
+    count_ = 1;
+  }
+
+ private:
+  void flush() {
+    if (count_ == 0) return;
+    const std::string name = count_ == 1 ? name_ : fmt::format("{} ({} launches)", key_, count_);
+    events_ += ",\n" + trace_slice(ids_, name, microseconds(span_.begin), microseconds(span_.end),
+                                   count_ == 1 ? arguments_ : "");
+    count_ = 0;
+  }
+
+  std::string& events_;
+  TraceTrack ids_;
+  double gap_;
+  std::string key_, name_, arguments_;
+  TimeSpan span_;
+  size_t count_ = 0;
+};
+
+std::string arguments_of(const PricedLaunch& price, std::string_view task) {
+  JsonLine line;
+  if (!task.empty()) line.add("task", task);
+  return line.add("phase", phase_name(price.phase))
+      .add("layer", std::string_view(price.path))
+      .add("line", std::string_view(price.source))
+      .text();
+}
+
+// Adds the counter of memory. With many launches only larger changes are kept, and each new
+// maximum, so that the peak is exact.
+void add_memory(std::string& events, const StageTimeline& stage, TraceTrack ids, bool all) {
+  int64_t peak = 0, highest = -1;
+  for (const MemoryAt& memory : stage.memory) peak = std::max(peak, memory.bytes());
+  MemoryAt last{-1, -1};
+  for (size_t i = 0; i < stage.memory.size(); ++i) {
+    const MemoryAt& now = stage.memory[i];
+    if (now.used == last.used && now.gaps == last.gaps) continue;
+    const int64_t change = std::abs(now.bytes() - last.bytes());
+    if (!all && now.bytes() <= highest && change < peak / kMemorySteps) continue;
+    last = now;
+    highest = std::max(highest, now.bytes());
+    events += ",\n" + trace_counter(ids, "memory", microseconds(stage.launches[i].reached),
+                                    json_object({{"used", now.used}, {"gaps", now.gaps}}));
+  }
+}
+
+std::string_view task_of(const StageTimeline& stage, const TimedLaunch& launch) {
+  return launch.task < 0 ? std::string_view() : stage.tasks[static_cast<size_t>(launch.task)];
+}
+
+void add_stage(std::string& events, const StepTimeline& timeline, const StageTimeline& stage,
+               bool all) {
+  const int64_t process = stage.stage + 1;
+  const bool is_pipeline = timeline.stages.size() > 1;
+  const auto name = [&](std::string_view what, int64_t thread, const std::string& text) {
+    events += (events.empty() ? "" : ",\n") + trace_name(what, {process, thread}, text);
+  };
+  name("process_name", kKernelThread,
+       is_pipeline ? fmt::format("stage {}", stage.stage) : timeline.title + " (predicted)");
+  name("thread_name", kKernelThread, "kernels");
+  name("thread_name", kWithinThread, "collectives within slices");
+  name("thread_name", kBetweenThread, "collectives between slices");
+  {
+    const double gap = all ? 0.0 : kShortestGap * timeline.end;
+    SliceTrack kernels(events, {process, kKernelThread}, gap);
+    SliceTrack within(events, {process, kWithinThread}, gap),
+        between(events, {process, kBetweenThread}, gap);
+    kernels.add("", {0.0, timeline.input}, "input", "");
+    for (const TimedLaunch& launch : stage.launches) {
+      const PricedLaunch& price = stage.prices[launch.price];
+      const std::string_view task = task_of(stage, launch);
+      const std::string arguments = all ? arguments_of(price, task) : "";
+      const std::string key = all ? "" : !task.empty() ? std::string(task) : price.path;
+      if (launch.kind == LaunchKind::kWait) {
+        if (launch.span.seconds() > gap)
+          kernels.add("", launch.span, "wait for " + price.name, arguments);
+      } else if (price.op->op_class == OpClass::kCollective) {
+        (price.crosses_slices ? between : within).add(key, launch.span, price.name, arguments);
+      } else {
+        kernels.add(key, launch.span, price.name, arguments);
+      }
+    }
+  }
+  add_memory(events, stage, {process, kKernelThread}, all);
+}
+
+// Sizes of the drawing, in pixels.
 constexpr double kLeft = 96, kTop = 58, kTimeWidth = 820, kRight = 20, kBottom = 30;
 constexpr double kLaneHeight = 26, kLaneGap = 4, kMemoryHeight = 44, kStageGap = 16;
 constexpr size_t kMostDrawnStages = 8;
@@ -186,6 +311,20 @@ std::vector<const StageTimeline*> shown_stages(const StepTimeline& timeline) {
 
 }  // namespace
 
+std::string timeline_trace(const StepTimeline& timeline) {
+  size_t launches = 0;
+  for (const StageTimeline& stage : timeline.stages) launches += stage.launches.size();
+  std::string events;
+  for (const StageTimeline& stage : timeline.stages)
+    add_stage(events, timeline, stage, launches <= kMostSlices);
+  return trace_document(events);
+}
+
+void write_timeline_files(const std::filesystem::path& directory, const StepTimeline& timeline) {
+  write_file_atomically(directory / "timeline.json", timeline_trace(timeline));
+  write_file_atomically(directory / "timeline.svg", timeline_svg(timeline));
+}
+
 std::string timeline_svg(const StepTimeline& timeline) {
   const std::vector<const StageTimeline*> stages = shown_stages(timeline);
   const size_t bins = stages.size() <= 2 ? kBins : kBinsOfMany;
@@ -231,6 +370,57 @@ std::string timeline_svg(const StepTimeline& timeline) {
                   fmt::format("{} stages in the middle are left out",
                               timeline.stages.size() - stages.size()));
   return opening(top + kBottom) + body + "</svg>\n";
+}
+
+std::vector<MemoryAt> memory_curve(const StepProgram& step) {
+  const auto launches = static_cast<int64_t>(step.launches.size());
+  const auto begin_of = [](const PackedBlock* block) { return std::max<int64_t>(block->first, 0); };
+  const auto is_used = [&](const PackedBlock& block) {
+    return block.first <= block.last && begin_of(&block) < launches;
+  };
+  std::vector<int64_t> freed(step.launches.size() + 1, 0);  // Bytes freed before each launch.
+  std::vector<size_t> begins(step.launches.size() + 1, 0);  // Positions in `blocks`.
+  for (const PackedBlock& block : step.blocks) {
+    if (!is_used(block)) continue;
+    ++begins[static_cast<size_t>(begin_of(&block)) + 1];
+    if (block.last + 1 < launches)
+      freed[static_cast<size_t>(block.last + 1)] += aligned(block.bytes);
+  }
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<const PackedBlock*> blocks(begins.back());  // By their first launch.
+  for (const PackedBlock& block : step.blocks)
+    if (is_used(block)) blocks[begins[static_cast<size_t>(begin_of(&block))]++] = &block;
+
+  std::vector<MemoryAt> curve;
+  curve.reserve(step.launches.size());
+  std::priority_queue<std::pair<int64_t, int64_t>> ends;  // A block's end, its last launch.
+  int64_t used = 0;
+  size_t next = 0;
+  for (int64_t launch = 0; launch < launches; ++launch) {
+    used -= freed[static_cast<size_t>(launch)];
+    for (; next < blocks.size() && begin_of(blocks[next]) == launch; ++next) {
+      used += aligned(blocks[next]->bytes);
+      ends.emplace(blocks[next]->offset + aligned(blocks[next]->bytes), blocks[next]->last);
+    }
+    while (!ends.empty() && ends.top().second < launch) ends.pop();
+    const int64_t end = ends.empty() ? 0 : ends.top().first;
+    curve.push_back({step.persistent_bytes + used, end - used});
+  }
+  return curve;
+}
+
+std::vector<size_t> fullest_launches(const std::vector<MemoryAt>& curve, size_t most) {
+  const size_t step = std::max<size_t>(1, (curve.size() + most - 1) / most);
+  std::vector<size_t> launches;
+  for (size_t begin = 0; begin < curve.size(); begin += step) {
+    const auto first = curve.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto end = first + static_cast<std::ptrdiff_t>(std::min(step, curve.size() - begin));
+    launches.push_back(static_cast<size_t>(
+        std::ranges::max_element(
+            first, end, {}, [](const MemoryAt& at) { return std::pair(at.bytes(), at.used); }) -
+        curve.begin()));
+  }
+  return launches;
 }
 
 }  // namespace tessera
