@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 51830},   {"layers", 6200},      {"tasks", 39500},       {"inputs", 16720},
+    {"core", 51840},   {"layers", 6200},      {"tasks", 39500},       {"inputs", 16720},
     {"plugins", 5350}, {"experiments", 4150}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 64560;
 

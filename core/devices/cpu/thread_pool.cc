@@ -66,8 +66,8 @@ uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t old) {
 
 // The time for which a worker computes before it lets other programs have its processor. If the
 // system took the processor away within a piece, all threads would wait for that piece, so a worker
-// that was interrupted lately sleeps for a moment between two pieces. (A yield would give up its
-// fair share for the rest of its time slice.)
+// that was interrupted twice lately sleeps for a moment between two pieces. (A yield would give up
+// its fair share for the rest of its time slice.)
 class Turn {
  public:
   Clock::time_point end() const { return end_; }
@@ -76,17 +76,24 @@ class Turn {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
     const Clock::time_point now = Clock::now();
-    if (usage.ru_nivcsw != interruptions_) interrupted_ = now;
+    if (usage.ru_nivcsw != interruptions_) {
+      is_disturbed_ = now - interrupted_ < kOften;
+      interrupted_ = now;
+    }
     interruptions_ = usage.ru_nivcsw;
-    if (now - interrupted_ < kLately) std::this_thread::sleep_for(std::chrono::nanoseconds(1));
+    if (is_disturbed_ && now - interrupted_ < kLately)
+      std::this_thread::sleep_for(std::chrono::nanoseconds(1));
     end_ = Clock::now() + kTurn;
   }
 
  private:
   static constexpr auto kTurn = std::chrono::microseconds(500);
-  static constexpr auto kLately = std::chrono::milliseconds(6);
+  // Another program on the processor interrupts every few milliseconds, the system less often.
+  static constexpr auto kOften = std::chrono::milliseconds(10);
+  static constexpr auto kLately = std::chrono::milliseconds(40);
   Clock::time_point end_ = Clock::now() + kTurn, interrupted_;
   int64_t interruptions_ = 0;
+  bool is_disturbed_ = false;
 };
 
 }  // namespace
