@@ -31,8 +31,8 @@ struct OtherSideChoice {
 };
 
 // "threads:1", "device:reference", "cpu_level:portable", "build:PATH", "mesh:[1,4,1]" or the path
-// of a recording. Error if the text before the colon is none of these words and no such file
-// exists.
+// of a recording. Error for any other word before the colon, unless the text is the path of a file
+// that exists.
 OtherSideChoice parse_other_side(const std::string& text);
 
 class OtherSide {

@@ -29,8 +29,9 @@ int run_trials(SweepRecord record, const TrialRunnerOptions& options, Console& c
 
 inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
-// CUDA_VISIBLE_DEVICES for the trial in one of the places 0, 1, …, each of which has `devices` GPUs
-// of its own. `visible`: the variable of this process; empty: all GPUs. Error if it has too few.
+// Returns CUDA_VISIBLE_DEVICES for the trial that runs in `place` (0, 1, …): the `devices` GPUs of
+// that place. `visible` is the value of this process; empty means all GPUs. Error if it names fewer
+// GPUs than this place needs.
 std::string gpus_of_place(int64_t place, int64_t devices, const std::string& visible);
 
 }  // namespace tessera

@@ -3,8 +3,8 @@
 // and Patterson (2009), with what kernels reach of each limit. Costs are facts of the op (OpDef),
 // so that a new op has a price without an edit here. What belongs to the device is in its hardware
 // file, what belongs to kernels in roofline.cc, each with its source. Nothing was measured by this
-// program. The time of a matrix product is by its shape: from a GPU's tiles, from a measured curve
-// of efficiency, or at the same share of the peak for all shapes, as the hardware file says.
+// program. The hardware file chooses how a matrix product is priced: by the tiles of a GPU, by a
+// measured curve of efficiency over shapes, or at one fraction of the peak for all shapes.
 #pragma once
 
 #include <cstdint>
