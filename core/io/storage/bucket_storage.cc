@@ -89,9 +89,8 @@ std::vector<std::string_view> xml_elements(std::string_view xml, std::string_vie
   }
 }
 
-// Returns the text of the first element with this tag, its entity references (&amp;, &#38;)
-// decoded;
-// "" without such an element.
+// Returns the text of the first element with this tag, with entity references (&amp;, &#38;)
+// decoded; "" without such an element.
 std::string xml_text(std::string_view xml, std::string_view tag) {
   const std::vector<std::string_view> elements = xml_elements(xml, tag);
   std::string text;
