@@ -22,9 +22,26 @@
 namespace tessera {
 namespace {
 
+// Gives scales and biases (vectors, and stacks of vectors) the layout of activations. They are
+// small, so one collective a step gathers them, and one scatters their gradients, for all layers
+// and microbatches.
+std::vector<Tensor> with_whole_vectors(std::vector<Tensor> weights) {
+  for (Tensor& weight : weights) {
+    const Type& stored = weight.type();
+    const bool is_stacked = !stored.axes.empty() && stored.axes.front().name == kLayersAxis;
+    if (stored.axes.size() != (is_stacked ? 2 : 1)) continue;
+    Type used = apply_rules(traced_rules().activations, traced_mesh(), stored, "residual");
+    if (is_stacked) used.axes.front() = stored.axes.front();
+    if (!(used == stored))
+      weight = reshard(weight, used).named(traced_graph().describe(weight.id()));
+  }
+  return weights;
+}
+
 Differentiated whole_batch(const BaseModel& model, const std::vector<Tensor>& parameters,
                            const std::vector<int32_t>& trained, const Features& features) {
-  const FpropScope scope(parameters, features);
+  const std::vector<Tensor> gathered = with_whole_vectors(parameters);
+  const FpropScope scope(gathered, features);
   const ModelOutput output = finished(model(features));
   const Tensor loss = output.loss.sum / output.loss.weight;
   return {loss, gradients(loss, select(parameters, trained)), output};
@@ -120,12 +137,12 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   const MicrobatchFeatures batch(features, num_microbatches);
   // Loop carry: gradient sums, then metric sums and weights. A device adds its own terms of the
   // gradients that are not sharded over the batch; the sums are reduced once, after the loop.
-  const std::vector<Tensor> targets = select(parameters, trained);
   const std::vector<std::string> mesh_axes = batch.mesh_axes();
+  const std::vector<Tensor> gathered = with_whole_vectors(parameters);
   std::vector<Tensor> carries;
   {
     const PhaseScope phase(Phase::kBackward);
-    for (const Tensor& parameter : targets)
+    for (const Tensor& parameter : select(gathered, trained))
       carries.push_back(zeros(unreduced_type(parameter.type(), mesh_axes)));
   }
   const EmptyOutput empty = empty_output(model, types_of(features), num_microbatches);
@@ -134,7 +151,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   const auto body = [&](Tensor index, std::vector<Tensor> sums, std::vector<Tensor> slices) {
     const ExampleScope examples(index, num_microbatches);
     const Features microbatch = batch.inside(slices);
-    const std::vector<Tensor> inside = all_imported(parameters);
+    const std::vector<Tensor> inside = all_imported(gathered);
     const FpropScope scope(inside, microbatch);
     const ModelOutput output = in_sum(finished(model(microbatch)), index, num_microbatches);
     std::vector<Tensor> terms =
@@ -151,7 +168,7 @@ Differentiated differentiate(const BaseModel& model, const std::vector<Tensor>& 
   std::vector<Tensor> sums =
       repeat(kMicrobatchAxis, num_microbatches, carries, batch.stacked(), body).carries;
 
-  return mean_of(std::move(sums), targets, empty.names);
+  return mean_of(std::move(sums), select(parameters, trained), empty.names);
 }
 
 ModelOutput score(const BaseModel& model, const std::vector<Tensor>& parameters,

@@ -45,8 +45,8 @@ Type cotangent_type(const Type& primal);
 Tensor as_cotangent(const Tensor& contribution, const Type& primal);
 
 // The boundary rule: a cotangent may stay partial at a value that is produced by a reshard, is an
-// input of the graph not in `reduced` (the carries of a loop), or is a linear view of such a value.
-// This turns the all-reduce of an FSDP gradient into a reduce-scatter.
+// input of the graph not in `reduced` (the carries of a loop), or is a linear view of such a value,
+// or one plus a constant. This turns the all-reduce of an FSDP gradient into a reduce-scatter.
 class Boundary {
  public:
   explicit Boundary(const Graph& graph, std::vector<ValueId> reduced = {});

@@ -14,6 +14,7 @@
 #include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/generator.h"
 #include "core/ops/layout.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/reduce.h"
@@ -73,6 +74,14 @@ bool drops_unit_axes(const Graph& graph, const Node& node) {
          graph.type(node.inputs[0]).elements() == graph.type(node.outputs[0]).elements();
 }
 
+// Returns whether a constant is added to the first operand, whose cotangent is then the sum's.
+bool adds_constant(const Graph& graph, const Node& node) {
+  if (node.op != &kAddOp || !(graph.type(node.inputs[0]) == graph.type(node.outputs[0])))
+    return false;
+  const NodeId other = graph.value(node.inputs[1]).producer;
+  return other != kNone && graph.node(other).op == &kConstantOp;
+}
+
 }  // namespace
 
 Type cotangent_type(const Type& primal) {
@@ -117,7 +126,8 @@ bool Boundary::keeps_partial(ValueId value) const {
        producer = graph_.value(value).producer) {
     const Node& node = graph_.node(producer);
     if (node.op->op_class == OpClass::kReshard) return true;
-    if (!node.op->linear_view && !drops_unit_axes(graph_, node)) return false;
+    if (!node.op->linear_view && !drops_unit_axes(graph_, node) && !adds_constant(graph_, node))
+      return false;
     value = node.inputs[0];
   }
   return std::ranges::find(reduced_, value) == reduced_.end();

@@ -122,11 +122,15 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
 }
 
-// Sent by a device per step.
+bool is_vector(const PlannedCollective& one) {
+  return one.value.ends_with("scale") || one.value.ends_with("bias");
+}
+
+// Sent by a device per step, for matrices.
 int64_t gradient_bytes(const Plan& plan, const std::string& op, const std::string& mesh_axis) {
   int64_t bytes = 0;
   for (const PlannedCollective& one : plan.collectives)
-    if (one.op == op && one.value.starts_with("gradient of ") &&
+    if (one.op == op && one.value.starts_with("gradient of ") && !is_vector(one) &&
         std::ranges::find(one.mesh_axes, mesh_axis) != one.mesh_axes.end())
       bytes += one.bytes_per_step();
   return bytes;
@@ -148,6 +152,18 @@ TEST_CASE("replicas sum their gradients once per step, whatever the number of mi
       const int64_t of_both = gradient_bytes(two, "reduce_scatter", "data");
       REQUIRE(of_both == (reduce == DType::kF32 ? 2 : 1) * scattered);
     }
+  }
+}
+
+TEST_CASE("scales of all layers are gathered, and their gradients reduced, once a step") {
+  for (const int64_t microbatches : {1, 4}) {
+    const Plan plan = plan_of({.ici_mesh_shape = {1, 2, 1}}, Strategy::kFullySharded, microbatches);
+    std::map<std::string, int64_t> counts;  // By op and weight.
+    for (const PlannedCollective& one : plan.collectives)
+      if (is_vector(one)) counts[one.op + " " + one.value] += one.count;
+    CAPTURE(microbatches, counts);
+    REQUIRE(counts.size() >= 6);  // Two norms of a stack and the last one.
+    for (const auto& [what, count] : counts) REQUIRE(count == 1);
   }
 }
 
