@@ -2,15 +2,12 @@
 #include "tasks/run/trackers/trackers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,6 +15,7 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "tasks/run/directory/run_directory.h"
 #include "tasks/run/trackers/exec_tracker.h"
 
 namespace tessera {
@@ -43,8 +41,7 @@ void add_values(const Tree& tree, const std::string& path,
 std::string id_of(const fs::path& directory) {
   const fs::path file = directory / "trackers/id";
   if (fs::exists(file)) return read_file(file);
-  std::random_device random;
-  const std::string id = fmt::format("{:08x}{:08x}", random(), random());
+  const std::string id = new_token();
   fs::create_directories(file.parent_path());
   write_file_atomically(file, id);
   return id;
