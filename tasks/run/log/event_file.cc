@@ -11,7 +11,6 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
-#include "tasks/run/directory/run_directory.h"
 
 namespace tessera {
 namespace {
@@ -98,8 +97,10 @@ double wall_time() {
 // Unique among the files of all processes; TensorBoard reads them in order of their names.
 std::string file_name() {
   static std::atomic<int> count{0};
-  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(wall_time()),
-                     host_name(), ::getpid(), count++);
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(wall_time()), host,
+                     ::getpid(), count++);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,7 +16,6 @@
 #include "core/hparams/text.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/run/directory/run_directory.h"
 #include "tasks/run/trackers/exec_tracker.h"
 
 namespace tessera {
@@ -41,7 +41,8 @@ void add_values(const Tree& tree, const std::string& path,
 std::string id_of(const fs::path& directory) {
   const fs::path file = directory / "trackers/id";
   if (fs::exists(file)) return read_file(file);
-  const std::string id = new_token();
+  std::random_device random;
+  const std::string id = fmt::format("{:08x}{:08x}", random(), random());
   fs::create_directories(file.parent_path());
   write_file_atomically(file, id);
   return id;
