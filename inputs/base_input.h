@@ -95,7 +95,7 @@ class BaseInput {
   virtual void reset() = 0;
   virtual InputState state() const = 0;
   virtual void restore(const InputState& state) = 0;
-  // Returns a batch for reuse of its memory; its rows may have been cut (inputs/cut_rows.h).
+  // Returns a batch for reuse of its memory; its rows may have been cut (cut_rows).
   virtual void recycle(Batch) {}  // NOLINT(performance-unnecessary-value-param): overrides keep it.
 
   // Valid after `attach`; null if the ids are not text.
@@ -162,5 +162,11 @@ inline constexpr std::string_view kCorruptRecordsPrefix = "broken/";  // Followe
 std::string corrupt_records_entry(const CorruptRecordCount& count);
 CorruptRecordCount parse_corrupt_records(const std::string& entry);  // 0 if malformed.
 CorruptRecordCount corrupt_records(const InputState& state);         // Sum of all readers.
+
+// Cuts each row of ["batch seq"] into rows of `seq_len`, which divides its length. The pieces of a
+// row follow each other. In each, segment_ids count from 1, and segment_pos from 0 where the piece
+// begins within a document. Arrays of ["batch"] have the row's value in each piece, but label_bytes
+// are 0: not known.
+void cut_rows(Batch& batch, int64_t seq_len);
 
 }  // namespace tessera

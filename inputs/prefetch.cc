@@ -15,8 +15,6 @@ Prefetch::Prefetch(std::unique_ptr<BaseInput> input, int64_t depth)
   CHECK(depth >= 1, "prefetch depth {}", depth);
 }
 
-Prefetch::~Prefetch() { stop(); }
-
 void Prefetch::prepare_with(std::function<void(Batch& batch, int64_t number)> prepare) {
   CHECK(!thread_.joinable(), "this is set after the first batch");
   prepare_ = std::move(prepare);
@@ -25,18 +23,11 @@ void Prefetch::prepare_with(std::function<void(Batch& batch, int64_t number)> pr
 void Prefetch::start() {
   if (thread_.joinable()) return;
   returned_state_ = input_->state();
-  stopping_ = false;
-  thread_ = start_thread([this] { produce(); });
+  thread_ = start_thread([this](const std::stop_token& stop) { produce(stop); });
 }
 
 void Prefetch::stop() {
-  if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  thread_ = {};  // Stops and joins it.
   ready_.clear();
 }
 
@@ -53,11 +44,11 @@ Prefetch::Item Prefetch::make_item(std::vector<Batch> returned) {
   return item;
 }
 
-void Prefetch::produce() {
+void Prefetch::produce(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   for (bool last = false; !last;) {
-    changed_.wait(lock, [&] { return stopping_ || ready_.size() < depth_; });
-    if (stopping_) return;
+    changed_.wait(lock, stop, [&] { return ready_.size() < depth_; });
+    if (stop.stop_requested()) return;
     std::vector<Batch> returned = std::exchange(returned_, {});
     lock.unlock();
     Item item = make_item(std::move(returned));

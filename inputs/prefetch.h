@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -20,7 +21,6 @@ class Prefetch final : public WrappedInput {
  public:
   // Prefetches up to `depth` batches.
   explicit Prefetch(std::unique_ptr<BaseInput> input, int64_t depth = 4);
-  ~Prefetch() override;
   // Calls `prepare` with each batch and its number before the batch is returned; an exception of
   // `prepare` counts as one of the input. Call this before the first batch is requested.
   void prepare_with(std::function<void(Batch& batch, int64_t number)> prepare);
@@ -48,7 +48,7 @@ class Prefetch final : public WrappedInput {
   };
   void start();
   void stop();
-  void produce();
+  void produce(const std::stop_token& stop);
   Item make_item(std::vector<Batch> returned);
   // Starts the thread if needed, waits for the front item, and rethrows its exception.
   Item& wait_front(std::unique_lock<std::mutex>& lock);
@@ -59,12 +59,11 @@ class Prefetch final : public WrappedInput {
   InputState returned_state_;
   double wait_seconds_ = 0.0;
 
-  std::thread thread_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<Item> ready_;
   std::vector<Batch> returned_;  // Recycled batches for the input.
-  bool stopping_ = false;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

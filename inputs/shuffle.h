@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hparams/fields.h"
-
 namespace tessera {
 
 class Permutation {

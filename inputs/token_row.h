@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "inputs/base_input.h"
 #include "inputs/tokenizers/tokenizer.h"
 

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <thread>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"

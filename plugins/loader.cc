@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <span>
 #include <sstream>
-#include <string>
 #include <utility>
 
 #include <boost/dll/runtime_symbol_info.hpp>
@@ -22,7 +20,6 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
-#include "plugins/registry.h"
 #include "tessera_stamp.h"
 
 namespace tessera {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -114,6 +115,19 @@ void keep_absolute_path() {
   }
 }
 
+template <typename Thread, typename Work>
+Thread started(Work work) {
+  try {
+    return Thread(std::move(work));
+  } catch (const std::system_error& error) {
+    fail(
+        "the system refuses to start another thread ({}); this process has {}. Use fewer with "
+        "--threads=N or --devices=N, or raise the limit (ulimit -u, ulimit -v, or the container's "
+        "pids.max)",
+        error.code().message(), running_threads());
+  }
+}
+
 }  // namespace
 
 int64_t address_space_left() {
@@ -166,15 +180,20 @@ std::string flush_standard_output() {
 }
 
 std::thread start_thread(std::function<void()> work) {
-  try {
-    return std::thread([work = std::move(work)] { run_to_the_end(work); });
-  } catch (const std::system_error& error) {
-    fail(
-        "the system refuses to start another thread ({}); this process has {}. Use fewer with "
-        "--threads=N or --devices=N, or raise the limit (ulimit -u, ulimit -v, or the container's "
-        "pids.max)",
-        error.code().message(), running_threads());
-  }
+  return started<std::thread>([work = std::move(work)] { run_to_the_end(work); });
+}
+
+std::jthread start_thread(std::function<void(std::stop_token stop)> work) {
+  return started<std::jthread>([work = std::move(work)](const std::stop_token& stop) {
+    run_to_the_end([&] { work(stop); });
+  });
+}
+
+bool stops_within(const std::stop_token& stop, std::chrono::nanoseconds time) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
+  return stop.stop_requested();
 }
 
 std::vector<std::thread> start_threads(int64_t count, const std::function<void()>& work) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -47,6 +48,10 @@ std::string flush_standard_output();
 // errors that its owner can report. An exception that escapes, when even that fails, is reported on
 // standard error and ends the program with exit code 1, because threads may wait for this one.
 std::thread start_thread(std::function<void()> work);
+// A thread that ends with its owner: `work` returns soon after a stop is requested.
+std::jthread start_thread(std::function<void(std::stop_token stop)> work);
+// In such a thread: waits for this time, or until a stop is requested, and returns whether it is.
+bool stops_within(const std::stop_token& stop, std::chrono::nanoseconds time);
 
 // Starts threads that call `work`: `count`, or fewer if the system refuses more. Error if it
 // refuses the first.

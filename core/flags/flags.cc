@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/environment.h"
 #include "core/io/storage/storage.h"
-#include "core/io/user_path.h"
 
 namespace tessera {
 namespace {

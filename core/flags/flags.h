@@ -12,7 +12,7 @@
 //   };
 //
 // Members may be bool (a flag without a value, false unless given), int64_t, double, std::string,
-// std::filesystem::path (user_path.h), an enum class with names, and std::optional (not given) or
+// std::filesystem::path (user_path), an enum class with names, and std::optional (not given) or
 // std::vector (may be repeated) of those. In About, `unit` is what the help writes after "=". One
 // that ends in "..." may have several words after the flag; a path whose `unit` has "URL" may be
 // one.

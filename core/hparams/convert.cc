@@ -10,7 +10,6 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
-#include "core/hparams/split.h"
 #include "core/hparams/text.h"
 
 namespace tessera {

@@ -29,4 +29,16 @@ std::string describe(const Tree& tree);
 // Returns "path: old -> new" for each difference; "absent" for a path that only one of them has.
 std::vector<std::string> diff(const Tree& before, const Tree& after);
 
+// Returns the text without spaces, tabs and line ends around it.
+std::string_view trimmed(std::string_view text);
+
+struct SplitText {
+  std::vector<std::string_view> parts;  // Trimmed; an empty text has none.
+  char open_quote = '\0';               // A quote that is not closed.
+  int open_brackets = 0;                // Negative: more are closed than opened.
+};
+
+// Splits a list that a user types, at separators that are in neither brackets nor quotes.
+SplitText split_top_level(std::string_view text, char separator);
+
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads environment variables.
+// Reads what the environment of a user says: its variables, and paths as users write them.
 #pragma once
 
 #include <string>
@@ -13,5 +13,11 @@ std::string environment(const char* name);
 // Returns its value as a number that is not negative; `fallback` if it is not set or empty. Error
 // for any other text; `what`: "seconds".
 double environment_number(const char* name, double fallback, std::string_view what);
+
+// Returns the path with ~ and ~/ replaced by the home directory, as a shell does only at the
+// beginning of a word. Error for ~name, and for a URL such as gs://bucket/name, of which a local
+// folder `gs:` would be made; `what` says in the message what the path is: "--output", "input
+// path".
+std::string user_path(std::string_view path, std::string_view what);
 
 }  // namespace tessera

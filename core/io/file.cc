@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <utility>
 
 #include "core/base/process.h"
 #include "core/io/http.h"
@@ -358,34 +357,21 @@ LockResult lock_file(int descriptor, LockWait wait) {
 
 WritebackThread::WritebackThread(const ByteFile& file) : file_(file) {
   try {
-    thread_ = start_thread([this] { run(); });
+    thread_ = start_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const Error&) {  // The final sync then writes everything.
   }
 }
 
-WritebackThread::~WritebackThread() {
-  {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 void WritebackThread::wrote(int64_t end) {
-  {
-    const std::lock_guard lock(mutex_);
-    written_ = end;
-  }
+  const std::lock_guard lock(mutex_);
+  written_ = end;
   changed_.notify_all();
 }
 
-void WritebackThread::run() {
+void WritebackThread::run(const std::stop_token& stop) {
   int64_t requested = 0;
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return stops_ || written_ >= requested + kWritebackBytes; });
-    if (stops_) return;
+  while (changed_.wait(lock, stop, [&] { return written_ >= requested + kWritebackBytes; })) {
     const int64_t end = written_;
     lock.unlock();
     file_.start_sync(requested, end - requested);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -220,23 +221,20 @@ LockResult lock_file(int descriptor, LockWait wait);
 // an optimization: without it the final sync writes everything.
 class WritebackThread {
  public:
-  explicit WritebackThread(const ByteFile& file);  // Must outlive it.
-  ~WritebackThread();                              // Waits for a running request.
-  WritebackThread(const WritebackThread&) = delete;
-  WritebackThread& operator=(const WritebackThread&) = delete;
+  explicit WritebackThread(const ByteFile& file);          // Must outlive it.
+  WritebackThread& operator=(WritebackThread&&) = delete;  // Neither copied nor moved.
 
   // Reports that the bytes before `end` have been written.
   void wrote(int64_t end);
 
  private:
-  void run();
+  void run(const std::stop_token& stop);
 
   const ByteFile& file_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   int64_t written_ = 0;
-  bool stops_ = false;
-  std::thread thread_;
+  std::jthread thread_;  // Its end waits for a running request.
 };
 
 }  // namespace tessera

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file driver of HDF5 that reads objects by their URLs, through ByteFile.
 #include <algorithm>
-#include <memory>
 #include <span>
 
-#include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5_internal.h"
 

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -3,7 +3,6 @@
 // Connections are kept and used again.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/graph/trace.h"
 #include "core/graph/typing.h"
 #include "core/ops/generator.h"
 #include "core/ops/op_helpers.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ops/reshard.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

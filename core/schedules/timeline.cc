@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/schedules/table.h"
 
 namespace tessera {
 namespace {

@@ -16,8 +16,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
 #include "plugins/registry.h"
-#include "tasks/recipes/missing_files.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 
 namespace tessera {

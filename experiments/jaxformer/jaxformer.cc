@@ -19,7 +19,7 @@
 #include "layers/models/transformer.h"
 #include "layers/norms/norms.h"
 #include "plugins/registry.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"

@@ -3,12 +3,11 @@
 // Pax's LargeMlp and SmallMlp: an embedding, a multilayer perceptron on each token, and a softmax
 // that shares the embedding's table (praxis: ClassificationMLPModel). It predicts the next token
 // from one token. Pax's model has the accuracy as its loss, whose gradient is zero.
-#include "core/base/error.h"
 #include "layers/embeddings/embedding_softmax.h"
 #include "layers/feed_forward/feed_forward.h"
 #include "layers/models/base_model.h"
 #include "plugins/registry.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/single_task.h"
 

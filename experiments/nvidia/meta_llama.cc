@@ -7,7 +7,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include "inputs/streaming/streaming_text_input.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/c4_recipe.h"
-#include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"

@@ -16,7 +16,6 @@
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "inputs/indexed_input.h"
-#include "inputs/shuffle.h"
 
 namespace tessera {
 

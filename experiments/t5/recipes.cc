@@ -14,7 +14,7 @@
 #include "layers/models/language_model.h"
 #include "plugins/registry.h"
 #include "tasks/recipes/c4_recipe.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/single_task.h"
 

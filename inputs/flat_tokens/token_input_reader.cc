@@ -4,7 +4,6 @@
 // documents at an end id or by an index.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>

@@ -6,7 +6,6 @@
 
 #include <fmt/ostream.h>
 
-#include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_file.h"
 #include "inputs/flat_tokens/megatron_index.h"
 #include "inputs/flat_tokens_tool/flat_tokens_tool.h"

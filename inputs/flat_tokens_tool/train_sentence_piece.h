@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "inputs/readers/document_reader.h"
 
 namespace tessera {

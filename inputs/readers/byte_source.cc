@@ -6,12 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/io/file.h"

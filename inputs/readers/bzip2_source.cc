@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/base/error.h"
-#include "inputs/readers/compressed_source.h"
 #include "inputs/readers/compression.h"
 
 namespace tessera {

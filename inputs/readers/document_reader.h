@@ -3,7 +3,6 @@
 // (lines of JSON as in C4, rows of Parquet, …), plain or compressed (.gz, .zst, .xz, .bz2).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -6,7 +6,6 @@
 #include <zlib.h>
 
 #include "core/base/error.h"
-#include "inputs/readers/compressed_source.h"
 #include "inputs/readers/compression.h"
 
 namespace tessera {

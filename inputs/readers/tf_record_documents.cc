@@ -2,7 +2,6 @@
 // Documents of TFRecord files: a feature of each tf.Example, as TensorFlow Datasets and SeqIO write
 // them. Checksums are verified.
 #include <array>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>

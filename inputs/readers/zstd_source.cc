@@ -4,8 +4,6 @@
 
 #include <memory>
 
-#include "core/base/error.h"
-#include "inputs/readers/compressed_source.h"
 #include "inputs/readers/compression.h"
 
 namespace tessera {

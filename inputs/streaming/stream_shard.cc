@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/hparams/convert.h"
-#include "inputs/readers/document_format.h"
 
 namespace tessera {
 namespace {

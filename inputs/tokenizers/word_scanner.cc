@@ -4,7 +4,6 @@
 #include "inputs/tokenizers/word_scanner.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 

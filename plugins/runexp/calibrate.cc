@@ -11,7 +11,7 @@
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/run/modes/refit_run.h"
+#include "tasks/run/modes/modes.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "tasks/planner/hardware/hardware.h"
 
 namespace tessera {
 namespace {

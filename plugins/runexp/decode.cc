@@ -2,7 +2,7 @@
 // --mode=decode: continues prompts, or documents of datasets.
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/modes.h"
 
 namespace tessera {
 namespace {

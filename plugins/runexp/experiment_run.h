@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/flags/flags.h"
 #include "core/runtime/comm/process_group.h"
 #include "plugins/configure.h"
 #include "plugins/runexp/command.h"
@@ -26,6 +27,15 @@ ConfiguredExperiment configured_by(const ExperimentFlags& flags,
 // Configures the experiment and checks that the other processes have the same configuration.
 ConfiguredExperiment configured_together(const ExperimentFlags& flags,
                                          const CommandContext& context);
+
+// Whether all processes of a run were started with the same flags, configuration and code. If not,
+// each would compute a part of another step. What a host may have in another place is not compared:
+// the folders of data, plugins and the run, and the number of threads.
+//
+// Collective calls. Error, the same in all processes, that names the first process that differs
+// from process 0, and the flag or field.
+void compare_flags(const std::vector<GivenFlag>& given, ProcessGroup& processes);
+void compare_configurations(const ConfiguredExperiment& configured, ProcessGroup& processes);
 
 // "./runexp --exp=…" with these flags, which trains the experiment.
 std::string training_command(const ConfiguredExperiment& configured, RunFlags flags);

@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "core/io/user_path.h"
 #include "plugins/loader.h"
 #include "plugins/runexp/commands.h"
 

@@ -16,7 +16,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "plugins/launch.h"
 #include "plugins/runexp/commands.h"
-#include "plugins/runexp/compare_ranks.h"
+#include "plugins/runexp/experiment_run.h"
 #include "tasks/run/log/run_log.h"
 #include "tasks/run/shutdown/stop_signal.h"
 

@@ -3,7 +3,6 @@
 #include "tasks/run/modes/selfcheck.h"
 
 #include "core/base/process.h"
-#include "plugins/launch.h"
 #include "plugins/lookup.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"

@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
-#include "tasks/run/modes/show_batch_run.h"
+#include "tasks/run/modes/modes.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=train, the default.
-#include "core/base/error.h"
 #include "plugins/runexp/commands.h"
 #include "plugins/runexp/experiment_run.h"
 #include "tasks/interop/hf_weights.h"

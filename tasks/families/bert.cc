@@ -57,7 +57,7 @@ BertParts bind_bert(ConfigMembers& config, LayeredLm& model) {
   config.only("is_decoder", false, "expected an encoder, in which tokens attend to all", false);
   config.only("add_cross_attention", false, "expected an encoder only", false);
   config.only("position_embedding_type", "absolute", "expected learned positions");
-  for (const char* name : {"classifier_dropout", "gradient_checkpointing"}) config.ignore(name);
+  config.ignore({"classifier_dropout", "gradient_checkpointing"});
   return {positions, head};
 }
 
@@ -83,9 +83,8 @@ std::vector<WeightRow> bert_rows(const std::string& prefix) {
 void bert_members(ConfigMembers& config, LayeredLm& model) {
   const BertParts parts = bind_bert(config, model);
   config.activation("hidden_act", parts.head.activation_tpl, "gelu");
-  for (const char* name : {"directionality", "pooler_fc_size", "pooler_num_attention_heads",
-                           "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"})
-    config.ignore(name);
+  config.ignore({"directionality", "pooler_fc_size", "pooler_num_attention_heads",
+                 "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
 }
 
 // The pooler and the head that predicts whether two texts follow each other; and, of old files,

@@ -86,8 +86,11 @@ class ConfigMembers {
   void only(std::string_view name, const std::string& expected, std::string_view why);
   // A member that must be absent or null.
   void absent(std::string_view name, std::string_view why);
-  // A member without effect on logits.
+  // Members without effect on logits.
   void ignore(std::string_view name) { read_.emplace(name); }
+  void ignore(std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names) ignore(name);
+  }
 
   // In reading: a member that is present and not null, or nullptr.
   const Json* find(std::string_view name);

@@ -72,10 +72,9 @@ void deepseek_members(ConfigMembers& config, LayeredLm& model, BindExperts bind_
   // Also where no layer is dense.
   config.size("intermediate_size", model.lm.hidden_dims, {}, ConfigMembers::kMostHidden);
   // They concern training or heads that predict further tokens, or follow from the sizes above.
-  for (const char* name : {"attention_dropout", "aux_loss_alpha", "seq_aux", "ep_size", "head_dim",
-                           "mlp_bias", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim",
-                           "num_local_experts", "moe_layer_freq"})
-    config.ignore(name);
+  config.ignore({"attention_dropout", "aux_loss_alpha", "seq_aux", "ep_size", "head_dim",
+                 "mlp_bias", "num_nextn_predict_layers", "num_mtp_layers", "qk_head_dim",
+                 "num_local_experts", "moe_layer_freq"});
 }
 
 void deepseek_v2_members(ConfigMembers& config, LayeredLm& model) {
@@ -101,7 +100,7 @@ void deepseek_v3_members(ConfigMembers& config, LayeredLm& model) {
         router.scores = RouterScores::kSigmoid;
         if (members.reads()) router.bias_rate = 0.001;  // The paper's, for most of its training.
         members.only("rope_interleave", true, "expected pairs (2i, 2i+1)", true);
-        for (const char* name : {"scoring_func", "topk_method"}) members.ignore(name);
+        members.ignore({"scoring_func", "topk_method"});
       });
 }
 

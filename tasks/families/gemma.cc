@@ -75,7 +75,7 @@ void gemma2_members(ConfigMembers& config, LayeredLm& model) {
     bind_rotary(config, attention, {.max_positions = 8192});
     bind_gated_feed_forward(config, model, layer, "hidden_activation", "gelu_pytorch_tanh");
   }
-  for (const char* name : {"hidden_act", "cache_implementation"}) config.ignore(name);
+  config.ignore({"hidden_act", "cache_implementation"});
 }
 
 const FamilyRegistrar kGemma2{
@@ -102,9 +102,8 @@ void gemma3_members(ConfigMembers& config, LayeredLm& model) {
   bind_rotary_by_type(config, model,
                       {.max_positions = 131072, .theta_name = "rope_local_base_freq"},
                       {.theta = 1e6, .max_positions = 131072});
-  for (const char* name :
-       {"_sliding_window_pattern", "cache_implementation", "hidden_act", "rope_local_base_freq"})
-    config.ignore(name);
+  config.ignore(
+      {"_sliding_window_pattern", "cache_implementation", "hidden_act", "rope_local_base_freq"});
 }
 
 const FamilyRegistrar kGemma3{

@@ -51,10 +51,8 @@ void gpt2_members(ConfigMembers& config, LayeredLm& model) {
   }
   bind_gpt2_layer_scale(config, model);
   config.only("scale_attn_weights", true, "expected scores divided by √head_dim", true);
-  for (const char* name :
-       {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-        "summary_proj_to_labels", "summary_type", "summary_use_proj"})
-    config.ignore(name);
+  config.ignore({"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+                 "summary_proj_to_labels", "summary_type", "summary_use_proj"});
   config.only("add_cross_attention", false, "expected a decoder only", false);
 }
 

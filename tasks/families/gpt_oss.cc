@@ -54,8 +54,7 @@ void gpt_oss_members(ConfigMembers& config, LayeredLm& model) {
     bind_clipped_experts(config, model, layer);
   }
   // The activation is that of swiglu_alpha, and initial_context_length is part of rope_scaling.
-  for (const char* name : {"hidden_act", "experts_per_token", "initial_context_length"})
-    config.ignore(name);
+  config.ignore({"hidden_act", "experts_per_token", "initial_context_length"});
 }
 
 std::vector<WeightRow> gpt_oss_rows() {

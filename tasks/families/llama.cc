@@ -84,9 +84,8 @@ void smollm3_members(ConfigMembers& config, LayeredLm& model) {
   }
   const auto slides = [&](size_t i) { return rotary[i] == 0; };
   bind_windows(config, model, {.has_switch = true, .layer_types = sliding_layers(model, slides)});
-  for (const char* name :
-       {"max_position_embeddings", "rope_parameters", "rope_theta", "rope_scaling"})
-    config.ignore(name);  // Where no layer has rotary positions.
+  config.ignore({"max_position_embeddings", "rope_parameters", "rope_theta",
+                 "rope_scaling"});  // Where no layer has rotary positions.
 }
 
 const FamilyRegistrar kSmolLm3{{.model_type = "smollm3",

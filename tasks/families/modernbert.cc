@@ -78,12 +78,11 @@ void modernbert_members(ConfigMembers& config, LayeredLm& model) {
                        .theta_name = "global_rope_theta",
                        .has_scaling = false});
   bind_masked_head(config, lm);
-  for (const char* name :
-       {"classifier_dropout", "classifier_pooling", "cls_token_id", "deterministic_flash_attn",
-        "global_rope_theta", "gradient_checkpointing", "initializer_cutoff_factor",
-        "layer_norm_eps", "local_rope_theta", "position_embedding_type", "reference_compile",
-        "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"})
-    config.ignore(name);
+  config.ignore({"classifier_dropout", "classifier_pooling", "cls_token_id",
+                 "deterministic_flash_attn", "global_rope_theta", "gradient_checkpointing",
+                 "initializer_cutoff_factor", "layer_norm_eps", "local_rope_theta",
+                 "position_embedding_type", "reference_compile", "repad_logits_with_grad",
+                 "sparse_pred_ignore_index", "sparse_prediction"});
 }
 
 // Copies of the table, beside it.

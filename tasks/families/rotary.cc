@@ -272,7 +272,7 @@ void bind_rotary_by_type(ConfigMembers& config, LayeredLm& model, RotaryDefaults
     auto& attention = attention_in(layer);
     bind_rotary(config, attention, attention.window.has() ? sliding : full);
   }
-  for (const char* name : {"rope_scaling", "rope_parameters", "rope_theta"}) config.ignore(name);
+  config.ignore({"rope_scaling", "rope_parameters", "rope_theta"});
 }
 
 void bind_latent_rotary(ConfigMembers& config, LatentAttention::HParams& attention,

@@ -110,9 +110,8 @@ void t5_members(ConfigMembers& config, LayeredLm& model) {
   config.number("decoder_start_token_id", encoder.decoder_start_id, 0);
   config.add("is_encoder_decoder", "true");
   config.add("pad_token_id", std::to_string(encoder.decoder_start_id));  // A default is needed.
-  for (const char* name : {"classifier_dropout", "dense_act_fn", "initializer_factor",
-                           "is_gated_act", "n_positions", "output_past"})
-    config.ignore(name);
+  config.ignore({"classifier_dropout", "dense_act_fn", "initializer_factor", "is_gated_act",
+                 "n_positions", "output_past"});
 }
 
 // Rows of one stack's blocks; sublayer `number` of their files is a feed-forward.

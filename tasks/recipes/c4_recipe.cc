@@ -10,8 +10,7 @@
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/readers/text_files.h"
 #include "inputs/streaming/streaming_text_input.h"
-#include "tasks/recipes/missing_files.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
-#include "tasks/recipes/recipe_input.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tasks/task/learner/schedules.h"
 #include "tasks/task/mup.h"
 #include "tasks/task/pipeline_schedules.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "tasks/replay/array_difference.h"
 #include "tasks/run/observe/value_range.h"
 
 namespace tessera {

@@ -14,7 +14,6 @@
 #include "tasks/replay/array_difference.h"
 #include "tasks/replay/other_side.h"
 #include "tasks/replay/recording.h"
-#include "tasks/replay/value_sums.h"
 #include "tasks/run/observe/launch_list.h"
 
 namespace tessera {

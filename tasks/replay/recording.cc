@@ -17,7 +17,6 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
-#include "tasks/replay/array_difference.h"
 #include "tasks/run/log/jsonl_writer.h"
 
 namespace tessera {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/hparams/fields.h"
-#include "tasks/replay/value_sums.h"
+#include "tasks/replay/array_difference.h"
 
 namespace tessera {
 

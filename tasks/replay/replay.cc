@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <deque>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -15,7 +14,6 @@
 #include "core/ops/norm.h"
 #include "core/ops/repeat.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/replay/launch_comparison.h"
 #include "tasks/replay/replay_report.h"
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/console.h"

@@ -21,9 +21,8 @@
 #include "core/ops/pipeline.h"
 #include "inputs/checked_input.h"
 #include "tasks/planner/prediction.h"
-#include "tasks/run/session/check_rules.h"
+#include "tasks/run/session/step_checks.h"
 #include "tasks/run/train/train_session.h"
-#include "tasks/search/space.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/model_pipeline.h"
 

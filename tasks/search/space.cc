@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <fmt/ranges.h>
 

@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "core/hparams/convert.h"
-#include "core/hparams/split.h"
 #include "core/hparams/text.h"
 #include "core/hparams/tree.h"
 #include "core/io/file.h"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/sweep/trials.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,7 +16,7 @@
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/console.h"
 #include "tasks/run/log/jsonl_writer.h"
-#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/report/run_comparison.h"
 #include "tasks/run/session/metric_outputs.h"
 #include "tasks/run/train/train_session.h"

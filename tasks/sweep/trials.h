@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "tasks/run/run_setting.h"
 #include "tasks/task/config/search_space.h"
 

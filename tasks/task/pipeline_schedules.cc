@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/base/plugin_call.h"
-#include "core/schedules/table.h"
 
 namespace tessera {
 

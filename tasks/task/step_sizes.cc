@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/graph/type.h"
-#include "inputs/cut_rows.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,7 @@
 #include "layers/attention/gated_delta_net.h"
 #include "layers/attention/latent_attention.h"
 #include "layers/feed_forward/feed_forward.h"
-#include "tasks/task/learner/muon.h"
-#include "tasks/task/learner/shampoo.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tests/composition/recorded_gradient.h"
 
 namespace tessera {

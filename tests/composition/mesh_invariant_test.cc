@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "tasks/task/learner/muon.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tasks/task/leaves.h"
 #include "tests/composition/runs.h"
 #include "tests/composition/trial.h"

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "inputs/base_input.h"
 #include "inputs/checked_input.h"
-#include "inputs/cut_rows.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/mixture/mixture_input.h"

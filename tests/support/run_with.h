@@ -8,8 +8,7 @@
 
 #include "tasks/interop/export.h"
 #include "tasks/interop/import.h"
-#include "tasks/run/modes/checkpoint_runs.h"
-#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/train/trainer.h"
 
 namespace tessera {

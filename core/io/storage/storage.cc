@@ -5,8 +5,6 @@
 #include <cctype>
 #include <map>
 #include <mutex>
-#include <set>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +15,6 @@
 #include "core/io/file.h"
 #include "core/io/storage/signature.h"
 #include "core/io/storage/stores.h"
-#include "core/io/user_path.h"
 
 namespace tessera {
 namespace {

@@ -30,19 +30,15 @@ void PendingReads::begin(std::vector<DeviceBuffer> buffers) {
 }
 
 void PendingReads::finish_next() {
-  {
-    const std::lock_guard lock(mutex_);
-    CHECK(finished_ < buffers_.size());
-    ++finished_;
-  }
+  const std::lock_guard lock(mutex_);
+  CHECK(finished_ < buffers_.size());
+  ++finished_;
   changed_.notify_all();
 }
 
 void PendingReads::finish_all() {
-  {
-    const std::lock_guard lock(mutex_);
-    finished_ = buffers_.size();
-  }
+  const std::lock_guard lock(mutex_);
+  finished_ = buffers_.size();
   changed_.notify_all();
 }
 

@@ -14,7 +14,7 @@
 #include "core/io/json.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/decode/prompt_text.h"
-#include "tasks/run/session/batch_check.h"
+#include "tasks/run/session/step_checks.h"
 
 namespace tessera {
 namespace {

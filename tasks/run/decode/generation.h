@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/hparams/fields.h"
 #include "tasks/run/decode/prompt_text.h"
 #include "tasks/run/decode/sampler.h"
 #include "tasks/task/hparams.h"

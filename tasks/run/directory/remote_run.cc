@@ -133,7 +133,7 @@ RemoteRun::RemoteRun(std::string url, Access access, ProcessGroup& processes)
     return directory_.string();
   });
   directory_ = directories[static_cast<size_t>(leader)];
-  if (is_first_) thread_ = start_thread([this] { work(); });
+  if (is_first_) thread_ = start_thread([this](const std::stop_token& stop) { work(stop); });
 }
 
 std::unique_ptr<RemoteRun> RemoteRun::reader(const fs::path& run) {
@@ -203,10 +203,9 @@ void RemoteRun::upload() {
   }
 }
 
-void RemoteRun::work() {
+void RemoteRun::work(const std::stop_token& stop) {
   bool has_said = false;
-  std::unique_lock lock(mutex_);
-  while (!is_lost_ && !ends_.wait_for(lock, interval(access_), [this] { return stops_; })) try {
+  while (!is_lost_ && !stops_within(stop, interval(access_))) try {
       if (lease_ && !lease_->renew()) {
         is_lost_ = true;
         fs::remove(directory_ / "lock");  // RunGuard notices, and ends the run.
@@ -223,12 +222,7 @@ void RemoteRun::work() {
 }
 
 void RemoteRun::finish() {
-  {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
-  }
-  ends_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  thread_ = {};  // Stops and joins it.
   if (!is_first_ || is_lost_) return;
   try {
     upload();

@@ -5,12 +5,11 @@
 // processes of one host.
 #pragma once
 
-#include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -63,7 +62,7 @@ class RemoteRun {
   void take_lease();
   void download();
   void upload();
-  void work();  // Runs in the thread.
+  void work(const std::stop_token& stop);  // Runs in the thread.
 
   std::string url_;
   Access access_;
@@ -76,10 +75,7 @@ class RemoteRun {
   std::map<std::string, Stamp> known_;        // Files as they are in the store, by name,
   std::map<std::string, std::string> etags_;  // and the ETags of those that were downloaded.
 
-  std::mutex mutex_;
-  std::condition_variable ends_;
-  bool stops_ = false;
-  std::thread thread_;  // In process 0.
+  std::jthread thread_;  // In process 0.
 };
 
 }  // namespace tessera

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <optional>
 #include <random>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,8 +18,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/error.h"
-#include "core/io/file.h"
 #include "inputs/flat_tokens/text_input.h"
 #include "tasks/run/directory/run_config.h"
 

@@ -16,7 +16,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "inputs/base_input.h"
 #include "tasks/run/eval/user_metrics.h"
-#include "tasks/run/session/batch_check.h"
+#include "tasks/run/session/step_checks.h"
 #include "tasks/run/session/step_programs.h"
 #include "tasks/run/shutdown/stop_signal.h"
 #include "tasks/task/hparams.h"

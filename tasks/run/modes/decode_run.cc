@@ -12,7 +12,7 @@
 #include "tasks/run/decode/decode_examples.h"
 #include "tasks/run/decode/decode_program.h"
 #include "tasks/run/decode/prompt_text.h"
-#include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/session/run_over_checkpoints.h"
 #include "tasks/task/model_pipeline.h"
 

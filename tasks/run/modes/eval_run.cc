@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "tasks/run/eval/eval_output.h"
-#include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/session/run_over_checkpoints.h"
 #include "tasks/run/train/loop_state.h"
 #include "tasks/run/train/train_session.h"

@@ -13,8 +13,8 @@
 #include "core/io/storage/storage.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tasks/run/directory/run_config.h"
-#include "tasks/run/modes/checkpoint_runs.h"
 #include "tasks/run/modes/first_step.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/session/model_state.h"
 
 namespace tessera {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/plan_run.h"
-
+// --mode=plan: compiles the training step for any mesh, and writes its plan.
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "tasks/run/directory/run_config.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/train/train_session.h"
 
 namespace tessera {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/refit_run.h"
-
+// --mode=calibrate --trace=RUN: fits a hardware file to what a run measured.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -15,6 +14,7 @@
 #include "tasks/planner/calibrate/fit.h"
 #include "tasks/planner/calibrate/run_trace.h"
 #include "tasks/planner/prediction.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/train/train_session.h"
 
 namespace tessera {

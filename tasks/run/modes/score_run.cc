@@ -24,7 +24,7 @@
 #include "inputs/score_requests.h"
 #include "inputs/token_row.h"
 #include "tasks/run/decode/prompt_text.h"
-#include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/run/session/model_session.h"
 #include "tasks/run/session/run_over_checkpoints.h"
 #include "tasks/run/session/step_programs.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/run/modes/show_batch_run.h"
-
+// --mode=show_batch: prints what a host's model gets in a step.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "core/base/printable.h"
 #include "inputs/checked_input.h"
 #include "tasks/run/log/console.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/task/base_task.h"
 #include "tasks/task/step_sizes.h"
 

@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <map>
@@ -67,8 +66,6 @@ std::string event_json(const RunEvent& event) {
 // What the report shows of the files in a run's directory (docs/formats.md) besides metrics.jsonl
 // and the trace. A run may be half written or damaged: what cannot be read becomes a note, never an
 // error.
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMostOfConfig = int64_t{4} << 20;
 constexpr int64_t kMostOfPlan = int64_t{64} << 20;

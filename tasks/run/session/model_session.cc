@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/runtime/executor/device_kinds.h"
-#include "tasks/run/session/check_rules.h"
+#include "tasks/run/session/step_checks.h"
 #include "tasks/task/config/mesh_config.h"
 
 namespace tessera {

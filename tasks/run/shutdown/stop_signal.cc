@@ -95,22 +95,12 @@ std::string StopSignal::name(int signal) {
 
 Deadline::Deadline(std::chrono::milliseconds time, std::function<void()> missed) {
   try {
-    thread_ = start_thread([this, time, missed = std::move(missed)] {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait_for(lock, time, [this] { return met_; })) missed();
+    thread_ = start_thread([time, missed = std::move(missed)](const std::stop_token& stop) {
+      if (!stops_within(stop, time)) missed();
     });
   } catch (const Error&) {
     // Running without a deadline is better than not running.
   }
-}
-
-Deadline::~Deadline() {
-  {
-    const std::lock_guard lock(mutex_);
-    met_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
 }
 
 Deadline deadline_of_save(int64_t step, int64_t seconds, ProcessGroup& processes) {
@@ -127,16 +117,7 @@ Deadline deadline_of_save(int64_t step, int64_t seconds, ProcessGroup& processes
 Watchdog::Watchdog(std::string name, std::chrono::milliseconds last_moment)
     : last_moment_(last_moment), name_(std::move(name)) {
   doing_ = name_ + " waits for the others to join";
-  thread_ = start_thread([this] { watch(); });
-}
-
-Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  thread_ = start_thread([this](const std::stop_token& stop) { watch(stop); });
 }
 
 Watchdog::Attention::Attention(Watchdog* watch, ProcessGroup& processes) : watch_(watch) {
@@ -182,10 +163,10 @@ std::string Watchdog::report(Clock::time_point now, Clock::time_point noticed) {
   return now - noticed < last_moment_ ? "" : "while " + processes_->status();
 }
 
-void Watchdog::watch() {
-  std::unique_lock lock(mutex_);
+void Watchdog::watch(const std::stop_token& stop) {
   std::optional<Clock::time_point> noticed;
-  while (!changed_.wait_for(lock, WaitDeadline::kPollInterval, [this] { return ended_; })) {
+  while (!stops_within(stop, WaitDeadline::kPollInterval)) {
+    const std::lock_guard lock(mutex_);
     const Clock::time_point now = Clock::now();
     note_look(now);
     const int signal = stop_.requested();

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -46,14 +46,9 @@ class Deadline {
   // Calls `missed` on its own thread unless destroyed within `time`. If no thread can be started,
   // there is no deadline.
   Deadline(std::chrono::milliseconds time, std::function<void()> missed);
-  ~Deadline();
-  Deadline& operator=(Deadline&&) = delete;  // Neither copied nor moved.
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool met_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 // Ends all processes with exit code 1 unless a stopped run has saved its step in time.
@@ -68,7 +63,6 @@ class Watchdog {
   // have joined. A process that waits for no other reports what it does `last_moment` after the
   // signal: before the launcher kills it.
   Watchdog(std::string name, std::chrono::milliseconds last_moment);
-  ~Watchdog();
   Watchdog& operator=(Watchdog&&) = delete;  // Neither copied nor moved.
 
   // While it lives, the watch asks `processes` what they wait for.
@@ -89,14 +83,12 @@ class Watchdog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void watch();
+  void watch(const std::stop_token& stop);
   std::string report(Clock::time_point now, Clock::time_point noticed);
   void note_look(Clock::time_point now);
 
   const StopSignal stop_{StopSignal::Answer::kReports};
   std::mutex mutex_;  // Guards the members below.
-  std::condition_variable changed_;
-  bool ended_ = false;
   bool dismissed_ = false;
   const std::chrono::milliseconds last_moment_;
   std::string name_;
@@ -106,7 +98,7 @@ class Watchdog {
   Clock::time_point last_look_ = Clock::now();
   Clock::time_point woken_;                // When this process was last resumed (SIGCONT),
   std::chrono::duration<double> stopped_;  // and for how long it had been stopped.
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "core/io/file.h"
 #include "core/io/json.h"
 
 namespace tessera {

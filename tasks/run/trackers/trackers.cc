@@ -2,7 +2,6 @@
 #include "tasks/run/trackers/trackers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -10,7 +9,6 @@
 #include <optional>
 #include <random>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

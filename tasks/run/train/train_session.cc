@@ -23,14 +23,12 @@
 #include "tasks/run/directory/run_config.h"
 #include "tasks/run/log/throughput.h"
 #include "tasks/run/log/weight_table.h"
-#include "tasks/run/session/batch_check.h"
-#include "tasks/run/session/check_rules.h"
 #include "tasks/run/session/model_state.h"
+#include "tasks/run/session/step_checks.h"
 #include "tasks/run/trackers/trackers.h"
 #include "tasks/run/train/loop_state.h"
 #include "tasks/run/train/run_health.h"
 #include "tasks/task/learner/path_patterns.h"
-#include "tasks/task/step_sizes.h"
 
 namespace tessera {
 namespace {

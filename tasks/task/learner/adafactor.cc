@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/adafactor.h"
-
+// The optimizer Adafactor.
 #include <optional>
 
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
-#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "layers/parameter.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

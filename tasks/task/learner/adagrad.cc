@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/adagrad.h"
-
+// The optimizers Adagrad and RmsProp: gradients divided by the root of squared gradients.
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/adam.h"
-
+// The optimizers Adam, AdamW (with AMSGrad) and Lamb: averages of gradients and of their squares.
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/optimizer.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

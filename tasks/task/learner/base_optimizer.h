@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/type.h"
 #include "core/hparams/fields.h"

@@ -12,7 +12,6 @@
 #include "core/ops/generator.h"
 #include "core/ops/norm.h"
 #include "core/ops/random.h"
-#include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 #include "tasks/task/learner/base_optimizer.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/muon.h"
-
+// Muon: momentum, made nearly orthogonal for each matrix of a weight. What has no matrices, and
+// tables and heads, have another optimizer.
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +10,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/reshard.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/graph.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 #include "tasks/task/learner/base_optimizer.h"

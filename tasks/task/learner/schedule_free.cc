@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/schedule_free.h"
-
+// The optimizer ScheduleFreeAdamW.
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
 #include "core/ops/reshard.h"
-#include "layers/parameter.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

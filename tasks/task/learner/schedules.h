@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/hparams/fields.h"
 #include "core/hparams/template.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/sgd.h"
-
+// The optimizers Sgd, with momentum, and Lion, which steps by the sign of an average.
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

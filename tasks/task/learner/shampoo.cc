@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/shampoo.h"
-
+// Shampoo: gradients of matrices, multiplied from both sides by inverse roots of what they sum to.
+// What has no matrices, and tables and heads, have another optimizer.
 #include <algorithm>
 #include <cmath>
 
@@ -13,6 +13,7 @@
 #include "core/ops/layout.h"
 #include "core/ops/optimizer.h"
 #include "core/ops/reduce.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/task/learner/sophia.h"
-
+// The optimizer Sophia: momentum divided by an estimate of the curvature, and clipped.
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
+#include "tasks/task/learner/optimizers.h"
 
 namespace tessera {
 

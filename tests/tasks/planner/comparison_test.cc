@@ -5,7 +5,7 @@
 #include "core/io/file.h"
 #include "core/ops/einsum.h"
 #include "tasks/planner/plan.h"
-#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/modes/modes.h"
 #include "tests/support/catch.h"
 #include "tests/support/hardware.h"
 #include "tests/support/temporary_directory.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/recipes/missing_files.h"
-
 #include "core/io/file.h"
+#include "tasks/recipes/recipe_data.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 

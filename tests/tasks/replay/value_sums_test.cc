@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/replay/value_sums.h"
-
+#include "tasks/replay/array_difference.h"
 #include "tests/support/catch.h"
 
 namespace tessera {

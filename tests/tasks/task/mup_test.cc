@@ -19,7 +19,6 @@
 #include "layers/models/language_model.h"
 #include "tasks/recipes/transformer_lm_recipe.h"
 #include "tasks/task/config/experiment.h"
-#include "tasks/task/learner/muon.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tests/support/catch.h"
 #include "tests/support/linear_task.h"

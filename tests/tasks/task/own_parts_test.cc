@@ -6,8 +6,8 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
-#include "core/io/user_path.h"
 #include "core/ops/elementwise.h"
 #include "inputs/checked_input.h"
 #include "inputs/flat_tokens/text_input.h"

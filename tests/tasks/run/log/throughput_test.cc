@@ -8,7 +8,7 @@
 #include "core/runtime/comm/process_group.h"
 #include "layers/models/language_model.h"
 #include "layers/models/transformer.h"
-#include "tasks/task/learner/muon.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/tiny_run.h"

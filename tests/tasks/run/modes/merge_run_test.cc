@@ -2,7 +2,7 @@
 // --mode=merge: every weight is the average of those of the checkpoints, on any mesh, and the
 // result is a run to evaluate, to decode with and to train.
 #include "core/runtime/checkpoint/checkpoint_store.h"
-#include "tasks/run/modes/checkpoint_runs.h"
+#include "tasks/run/modes/modes.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_run.h"

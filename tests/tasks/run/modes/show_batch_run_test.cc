@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mode=show_batch: the rows that each host of a mesh would read, with texts, and wrong choices.
-#include "tasks/run/modes/show_batch_run.h"
-
 #include "inputs/flat_tokens/text_input.h"
 #include "inputs/mixture/mixture_input.h"
+#include "tasks/run/modes/modes.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_run.h"

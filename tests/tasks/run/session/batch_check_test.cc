@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faulty batches of a user's input: ids and labels without a row in the model end a run before the
 // step, and an evaluation set without labels ends it before the first step.
-#include "tasks/run/session/batch_check.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -14,6 +12,7 @@
 #include "inputs/synthetic_input.h"
 #include "layers/embeddings/position_embedding.h"
 #include "layers/models/language_model.h"
+#include "tasks/run/session/step_checks.h"
 #include "tests/support/catch.h"
 #include "tests/support/metrics_lines.h"
 #include "tests/support/run_with.h"

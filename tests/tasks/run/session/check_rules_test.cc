@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mesh axis that splits nothing gives a warning; an axis that splits anything gives none.
-#include "tasks/run/session/check_rules.h"
-
 #include "core/base/error.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/repeat.h"
 #include "core/ops/reshard.h"
+#include "tasks/run/session/step_checks.h"
 #include "tests/support/catch.h"
 #include "tests/support/trial.h"
 

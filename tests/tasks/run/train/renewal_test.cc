@@ -9,7 +9,7 @@
 #include "core/io/json.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/models/classification_model.h"
-#include "tasks/run/modes/plan_run.h"
+#include "tasks/run/modes/modes.h"
 #include "tasks/task/learner/optimizers.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_arrays.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Muon against torch's, for each way in which weights are stored as matrices; where its matrices
 // are on a mesh; which weights have another optimizer; and what is refused.
-#include "tasks/task/learner/muon.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -12,7 +10,7 @@
 #include "core/graph/trace.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/generator.h"
-#include "tasks/task/learner/shampoo.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tasks/testing/tested_optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_noise.h"

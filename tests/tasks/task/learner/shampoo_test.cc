@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shampoo's state on meshes, which sides have statistics, the size of its updates, and what is
 // refused. optimizer_golden_test.cc has its values, muon_test.cc its updates on meshes.
-#include "tasks/task/learner/shampoo.h"
 
 #include <cmath>
 
 #include "core/graph/trace.h"
-#include "tasks/task/learner/sophia.h"
+#include "tasks/task/learner/optimizers.h"
 #include "tasks/testing/tested_optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_noise.h"

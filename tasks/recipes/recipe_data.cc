@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tasks/recipes/missing_files.h"
+#include "tasks/recipes/recipe_data.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/printable.h"
-#include "core/io/user_path.h"
+#include "core/io/environment.h"
 #include "inputs/readers/text_files.h"
 
 namespace tessera {

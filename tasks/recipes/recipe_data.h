@@ -1,16 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the missing files of recipes whose data must be downloaded, and the commands that make
-// those files.
+// The data of recipes: generated sequences in their place, and for data that must be downloaded the
+// missing files, with the commands that make them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "inputs/synthetic_input.h"
 #include "tasks/task/config/experiment.h"
 
 namespace tessera {
+
+enum class RecipeData {
+  kFlatTokens,  // The file at flat_tokens_path.
+  kSynthetic    // Generated sequences; needs no file.
+};
+
+// Returns generated sequences for the split "train" or "validation", which have different seeds.
+// Evaluation ends after 8 batches. Sizes may be unset, to be inherited.
+inline SyntheticInput::HParams generated_split(std::string_view split, int64_t seed,
+                                               const Required<int64_t>& global_batch_size = {},
+                                               const Required<int64_t>& seq_len = {}) {
+  const bool is_train = split == "train";
+  return {.name = std::string(split),
+          .global_batch_size = global_batch_size,
+          .seq_len = seq_len,
+          .num_batches = is_train ? -1 : 8,
+          .seed = is_train ? seed : seed + 1};
+}
 
 // A file of a recipe's data, or a pattern of several (inputs/readers/text_files.h).
 struct RecipeFile {
