@@ -365,6 +365,14 @@ Tensor DotProductAttention::fprop(Tensor x, const SequenceInfo& sequence) const 
   if (per_dim_scale_.valid()) heads.query = scaled_query(heads.query);
   const Type outside = heads.query.type();
   heads = as_attended(std::move(heads));
+  if (p_.cross && trace_state().is_mesh_invariant) {  // By the same op on all meshes.
+    for (Tensor* const each : {&heads.query, &heads.key, &heads.value})
+      *each = whole_along(*each, "seq");
+    if (options.segment_ids.valid()) {
+      options.segment_ids = whole_along(options.segment_ids, "seq");
+      options.key_segment_ids = whole_along(options.key_segment_ids, "key_seq");
+    }
+  }
   options.sinks = sinks_like(heads.query);
   DecodeCache* const cache = FpropScope::current().cache();
   if (cache != nullptr && p_.cross) {
