@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/process.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/storage/block_cache.h"
@@ -52,6 +53,20 @@ TEST_CASE("paths with a scheme are URLs") {
                Contains("no store has the scheme azure://") && Contains("TESSERA_STORAGE_AZURE"));
 }
 
+TEST_CASE("a URL with a password is refused, and the password is not repeated") {
+  for (const char* url : {"http://me:very-secret@host/x.txt", "https://very-secret@host",
+                          "sftp://me:very-secret@host/a"}) {
+    const std::string refused = error_of([&] { read_file(url); });
+    REQUIRE_THAT(refused, Contains("://host: the URL has a user or password") &&
+                              Contains("in the environment") && !Contains("very-secret"));
+    REQUIRE_THAT(error_of([&] { path_or_url(url, "--x"); }), Contains(refused));
+    REQUIRE_THAT(error_of([&] { user_path(url, "--x"); }), !Contains("very-secret"));
+  }
+  for (const char* url :
+       {"hf://org/name@main/x", "https://host/@me:x", "sftp://me@host/x", "a:b@c"})
+    REQUIRE_FALSE(has_secret(url));
+}
+
 TEST_CASE("objects of a bucket are written, found, listed, read by ranges and removed") {
   const QuickRetries quick;
   const S3Server server;
@@ -74,6 +89,17 @@ TEST_CASE("objects of a bucket are written, found, listed, read by ranges and re
   store.remove(names[1]);
   REQUIRE_FALSE(store.find(names[1]));
   REQUIRE(error_of([&] { read_file(names[1]); }) == names[1] + ": no such file");
+}
+
+TEST_CASE("a list of several pages is whole") {
+  const S3Server server({"--most_keys=2"});
+  std::vector<std::string> names;
+  for (const char* name : {"a", "b &+", "c", "d/e", "f"}) {
+    names.push_back(std::string("s3://data/") + name);
+    write_object(names.back(), "x");
+  }
+  REQUIRE(urls_of(storage_of("s3://data").list("s3://data/")) == names);
+  REQUIRE(server.requests("GET", "list-type") == 3);
 }
 
 TEST_CASE("writes can depend on what is there") {
