@@ -118,6 +118,27 @@ TEST_CASE("writes can depend on what is there") {
   REQUIRE(store.write(url, "5", {.if_match = second}, nullptr) == WriteResult::kWritten);
 }
 
+TEST_CASE("requests to Google name generations and have headers of its own") {
+  const S3Server server;
+  const ScopedVariable address("GS_ENDPOINT_URL", server.address().c_str()),
+      key("GS_ACCESS_KEY_ID", "GOOGKEY"), secret("GS_SECRET_ACCESS_KEY", "very-secret");
+  BaseStorage& store = storage_of("gs://data");
+  error_of([&] { store.write("gs://data/f", "x", {.if_absent = true}, nullptr); });
+  error_of([&] { store.write("gs://data/f", "x", {.if_match = "17"}, nullptr); });
+  error_of([&] { store.list("gs://data/"); });
+  std::vector<std::string> generations;
+  for (const Json& each : server.log()) {
+    const Json& headers = each.at("headers");
+    REQUIRE(each.at("has_credentials").as_bool());
+    REQUIRE(headers.find("x-goog-date") != nullptr);
+    REQUIRE(headers.find("x-amz-date") == nullptr);
+    if (const Json* found = headers.find("x-goog-if-generation-match"))
+      generations.push_back(found->as_string());
+  }
+  REQUIRE(generations == std::vector<std::string>{"0", "17"});
+  REQUIRE(server.requests("GET", "list-type=2") == 1);
+}
+
 TEST_CASE("a large file is uploaded in parts, and is there whole or not at all") {
   const QuickRetries quick;
   const S3Server server;
