@@ -24,6 +24,7 @@ double environment_number(const char* name, double fallback, std::string_view wh
 }
 
 std::string user_path(std::string_view path, std::string_view what) {
+  refuse_secret(path);
   if (const std::string_view scheme = url_scheme(path); !scheme.empty())
     fail(
         "{} {}: {}:// is not a path of this machine, and only those are accepted here; copy the "

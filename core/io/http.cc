@@ -203,6 +203,26 @@ std::string_view url_scheme(std::string_view path) {
 
 bool is_url(const std::filesystem::path& path) { return !url_scheme(path.native()).empty(); }
 
+bool has_secret(std::string_view url) {
+  const std::string_view scheme = url_scheme(url);
+  if (scheme.empty()) return false;
+  url.remove_prefix(scheme.size() + 3);
+  const std::string_view host = url.substr(0, url.find_first_of("/?#"));
+  const size_t at = host.rfind('@');
+  if (at == std::string_view::npos) return false;
+  return scheme == "http" || scheme == "https" || host.substr(0, at).find(':') != host.npos;
+}
+
+void refuse_secret(std::string_view url) {
+  if (!has_secret(url)) return;
+  const std::string_view host = url.substr(0, url.find('/', url.find("://") + 3));
+  fail(
+      "{}://{}: the URL has a user or password, which would be written to hparams.toml and to "
+      "logs; leave it out, and give credentials in the environment or in the service's file of "
+      "credentials (docs/storage.md)",
+      url_scheme(url), host.substr(host.rfind('@') + 1));
+}
+
 UrlParts parse_url(std::string_view url) {
   UrlParts parts;
   if (const size_t end = url.find("://"); end != std::string_view::npos) {

@@ -58,6 +58,11 @@ std::string_view url_scheme(std::string_view path);
 // Returns whether a path begins with a scheme, supported or not.
 bool is_url(const std::filesystem::path& path);
 
+// Returns whether a URL has a password, or a user who may be a token (https://TOKEN@host).
+bool has_secret(std::string_view url);
+// Error, which does not repeat it, for a URL that has a secret.
+void refuse_secret(std::string_view url);
+
 // The parts of "https://host:8080/path?query".
 struct UrlParts {
   std::string scheme;  // "https".

@@ -78,6 +78,7 @@ class ParquetDocuments final : public ColumnDocuments {
     parquet::ReaderProperties read;
     read.enable_buffered_stream();  // Pages, not whole columns of row groups.
     read.set_buffer_size(kPageBuffer);
+    read.set_page_checksum_verification(true);  // Where a page has one.
     parquet::ArrowReaderProperties convert(/*use_threads=*/false);
     convert.set_pre_buffer(false);
     convert.set_batch_size(kBatchRows);

@@ -37,6 +37,8 @@ def write_columns():
     pq.write_table(table, ROOT / "nested.parquet", row_group_size=11)
     pq.write_table(table.select(["text"]), ROOT / "delta.parquet", use_dictionary=False,
                    column_encoding={"text": "DELTA_BYTE_ARRAY"}, data_page_version="2.0")
+    pq.write_table(table.select(["text"]), ROOT / "checksums.parquet", use_dictionary=False,
+                   compression="none", write_page_checksum=True)
     large = pa.table({"text": pa.array(TEXTS, pa.large_string())})
     pq.write_table(large, ROOT / "large.parquet", data_page_size=64)
     nulls = pa.table({"text": pa.array(["a", None, "c"])})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server with the part of S3 that Tessera uses, for tests: python3 s3_server.py [--clock_offset=SECONDS]
-[--least_part=BYTES]. It prints two ports, of the server and of another host to which it redirects, keeps objects in
+[--least_part=BYTES] [--most_keys=KEYS_OF_A_LIST]. It prints two ports, of the server and of another host to which it redirects, keeps objects in
 memory, and ends when its standard input is closed.
 
 /<bucket>/<key>   S3's API; signatures (SigV4) are checked, except those of anonymous reads of the bucket `public`
@@ -30,6 +30,7 @@ KEY_ID, SECRET, HF_TOKEN = "TESTKEYID", "test/secret+key", "hf_test_token"
 OPTIONS = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
 CLOCK_OFFSET = float(OPTIONS.get("clock_offset", 0))
 LEAST_PART = int(OPTIONS.get("least_part", 5 << 20))
+MOST_KEYS = int(OPTIONS.get("most_keys", 1000))
 LOCK = threading.RLock()
 OBJECTS = {}  # "bucket/key": (bytes, etag, time)
 UPLOADS = {}  # Id: ("bucket/key", {number: bytes})
@@ -234,7 +235,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def list_objects(self):
         bucket, prefix = self.name.strip("/") + "/", self.query.get("prefix", "")
-        after, most = self.query.get("continuation-token", ""), int(self.query.get("max-keys", 1000))
+        after, most = self.query.get("continuation-token", ""), min(MOST_KEYS, int(self.query.get("max-keys", 1000)))
         with LOCK:
             names = sorted(name.removeprefix(bucket) for name, (_, _, when) in OBJECTS.items() if name.startswith(bucket + prefix)
                            and not (self.is_fault("stale_list") and when > self.fault["planted"]))

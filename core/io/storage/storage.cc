@@ -108,6 +108,7 @@ BaseStorage& storage_of(std::string_view url) {
   static auto* const stores = new std::map<std::string, std::unique_ptr<BaseStorage>>;
   const std::string_view scheme = url_scheme(url);
   CHECK(!scheme.empty(), "'{}' is no URL", url);
+  refuse_secret(url);
   const std::string key =
       fmt::format("{} {}", scheme, environment(command_variable(scheme).c_str()));
   const std::lock_guard lock(mutex);

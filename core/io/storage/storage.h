@@ -54,7 +54,8 @@ class BaseStorage {
   virtual void remove(const std::string& url);  // No error if there is none.
 };
 
-// Returns the store of a URL. Error with the schemes that are known for any other.
+// Returns the store of a URL. Error with the schemes that are known for any other, and for a URL
+// that has a password.
 BaseStorage& storage_of(std::string_view url);
 
 // Returns a path as user_path() reads it, for what may be in an object store: a URL is returned

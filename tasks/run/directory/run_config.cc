@@ -13,6 +13,7 @@
 #include "core/hparams/convert.h"
 #include "core/hparams/text.h"
 #include "core/io/file.h"
+#include "core/io/http.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/tokenizers/make_tokenizer.h"
 #include "tasks/run/log/jsonl_writer.h"
@@ -101,9 +102,22 @@ int64_t num_train_steps(const Tree& config) {
   return node == nullptr ? 0 : node->integer;
 }
 
+// hparams.toml is read by many.
+void refuse_secrets(const Tree& tree, const std::string& name) {
+  if (tree.kind == Tree::Kind::kString || tree.kind == Tree::Kind::kText) {
+    const ErrorPrefix where(name);
+    refuse_secret(tree.text);
+  }
+  for (size_t i = 0; i < tree.items.size(); ++i) {
+    const std::string key = i < tree.keys.size() ? tree.keys[i] : std::to_string(i);
+    refuse_secrets(tree.items[i], name.empty() ? key : name + '.' + key);
+  }
+}
+
 std::string prepare_config(const ExperimentConfig& config, const RunSetting& setting) {
   const std::filesystem::path file = setting.job_log_dir / "hparams.toml";
   Tree given = to_tree(with_all_evals(config));
+  refuse_secrets(given, "");
   given.provenance = {Origin::kExperiment, setting.site, {}};
   for (const std::string& each : setting.overrides) note_command_line(given, each);
   bool has_begun = false;

@@ -64,7 +64,7 @@ MlflowTracker::MlflowTracker(const HParams& p) : p_(p), url_(p.uri) {
         "mlflow: uri is '{}', expected http://HOST:PORT or https://…; set it, or the environment "
         "variable MLFLOW_TRACKING_URI",
         url_.find('@') == std::string::npos ? url_ : "(not shown)");
-  if (url_.find('@') != std::string::npos)
+  if (has_secret(url_))
     fail(
         "mlflow: uri contains a password, which would be written to hparams.toml; set the "
         "environment variables MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead");

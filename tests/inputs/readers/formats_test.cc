@@ -50,9 +50,10 @@ bool reads_columns() {
 
 const Texts kEverywhere = {"lines.jsonl.xz", "lines.jsonl.bz2", "c4.tfrecord-00000-of-00001",
                            "c4.tfrecord.gz"};
-const Texts kColumns = {"none.parquet",   "snappy.parquet", "gzip.parquet",  "brotli.parquet",
-                        "zstd.parquet",   "lz4.parquet",    "delta.parquet", "large.parquet",
-                        "nested.parquet", "file.arrow",     "coded.arrow",   "datasets.arrow"};
+const Texts kColumns = {"none.parquet",     "snappy.parquet", "gzip.parquet",  "brotli.parquet",
+                        "zstd.parquet",     "lz4.parquet",    "delta.parquet", "large.parquet",
+                        "nested.parquet",   "file.arrow",     "coded.arrow",   "datasets.arrow",
+                        "checksums.parquet"};
 
 Texts golden_files() {
   Texts files = kEverywhere;
@@ -105,6 +106,29 @@ std::string error_of(const std::string& name, const ReadOptions& options) {
     return error.what();
   }
   return "";
+}
+
+// Returns the error of reading a golden file some of whose bytes are others.
+std::string error_with(const std::string& name, const std::map<size_t, char>& changed) {
+  std::string bytes = read_file(golden(name));
+  for (const auto& [at, value] : changed) bytes.at(at) = value;
+  try {
+    rest_of_file(*documents_in_memory(std::move(bytes), name, {}));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("damage of a page with a checksum, and codes without a text, are errors") {
+  if (!reads_columns()) return;
+  const size_t text = read_file(golden("checksums.parquet")).find("document 5 ");
+  REQUIRE(error_with("checksums.parquet", {}).empty());
+  REQUIRE_THAT(error_with("checksums.parquet", {{text, 'D'}}),
+               Contains("checksums.parquet: ") && Contains("CRC"));
+  // Damage that the fuzz test found: a code without a text, hidden by another fault.
+  REQUIRE_THAT(error_with("coded.arrow", {{549, '\x80'}, {550, 0}, {965, 67}}),
+               Contains("coded.arrow: "));
 }
 
 TEST_CASE("members of records are chosen by name") {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/process.h"
+#include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/storage/block_cache.h"
@@ -52,6 +53,20 @@ TEST_CASE("paths with a scheme are URLs") {
                Contains("no store has the scheme azure://") && Contains("TESSERA_STORAGE_AZURE"));
 }
 
+TEST_CASE("a URL with a password is refused, and the password is not repeated") {
+  for (const char* url : {"http://me:very-secret@host/x.txt", "https://very-secret@host",
+                          "sftp://me:very-secret@host/a"}) {
+    const std::string refused = error_of([&] { read_file(url); });
+    REQUIRE_THAT(refused, Contains("://host: the URL has a user or password") &&
+                              Contains("in the environment") && !Contains("very-secret"));
+    REQUIRE_THAT(error_of([&] { path_or_url(url, "--x"); }), Contains(refused));
+    REQUIRE_THAT(error_of([&] { user_path(url, "--x"); }), !Contains("very-secret"));
+  }
+  for (const char* url :
+       {"hf://org/name@main/x", "https://host/@me:x", "sftp://me@host/x", "a:b@c"})
+    REQUIRE_FALSE(has_secret(url));
+}
+
 TEST_CASE("objects of a bucket are written, found, listed, read by ranges and removed") {
   const QuickRetries quick;
   const S3Server server;
@@ -76,6 +91,17 @@ TEST_CASE("objects of a bucket are written, found, listed, read by ranges and re
   REQUIRE(error_of([&] { read_file(names[1]); }) == names[1] + ": no such file");
 }
 
+TEST_CASE("a list of several pages is whole") {
+  const S3Server server({"--most_keys=2"});
+  std::vector<std::string> names;
+  for (const char* name : {"a", "b &+", "c", "d/e", "f"}) {
+    names.push_back(std::string("s3://data/") + name);
+    write_object(names.back(), "x");
+  }
+  REQUIRE(urls_of(storage_of("s3://data").list("s3://data/")) == names);
+  REQUIRE(server.requests("GET", "list-type") == 3);
+}
+
 TEST_CASE("writes can depend on what is there") {
   const S3Server server;
   BaseStorage& store = storage_of("s3://data");
@@ -90,6 +116,27 @@ TEST_CASE("writes can depend on what is there") {
   const QuickRetries quick;
   server.plant(R"([{"method": "PUT", "times": 1, "do": "lost_reply"}])");
   REQUIRE(store.write(url, "5", {.if_match = second}, nullptr) == WriteResult::kWritten);
+}
+
+TEST_CASE("requests to Google name generations and have headers of its own") {
+  const S3Server server;
+  const ScopedVariable address("GS_ENDPOINT_URL", server.address().c_str()),
+      key("GS_ACCESS_KEY_ID", "GOOGKEY"), secret("GS_SECRET_ACCESS_KEY", "very-secret");
+  BaseStorage& store = storage_of("gs://data");
+  error_of([&] { store.write("gs://data/f", "x", {.if_absent = true}, nullptr); });
+  error_of([&] { store.write("gs://data/f", "x", {.if_match = "17"}, nullptr); });
+  error_of([&] { store.list("gs://data/"); });
+  std::vector<std::string> generations;
+  for (const Json& each : server.log()) {
+    const Json& headers = each.at("headers");
+    REQUIRE(each.at("has_credentials").as_bool());
+    REQUIRE(headers.find("x-goog-date") != nullptr);
+    REQUIRE(headers.find("x-amz-date") == nullptr);
+    if (const Json* found = headers.find("x-goog-if-generation-match"))
+      generations.push_back(found->as_string());
+  }
+  REQUIRE(generations == std::vector<std::string>{"0", "17"});
+  REQUIRE(server.requests("GET", "list-type=2") == 1);
 }
 
 TEST_CASE("a large file is uploaded in parts, and is there whole or not at all") {

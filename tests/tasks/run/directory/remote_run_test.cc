@@ -2,15 +2,22 @@
 // A run at a URL: its lease, and the copies of its files.
 #include "tasks/run/directory/remote_run.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <ctime>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/hparams/convert.h"
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/s3_server.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_run.h"
 #include "tests/support/transports.h"
 
 namespace tessera {
@@ -59,6 +66,35 @@ TEST_CASE("a run at a URL has one writer") {
   REQUIRE_FALSE(lease.renew());
   lease.release();
   REQUIRE(server.objects().size() == 1);  // The lease of the other run.
+}
+
+TEST_CASE("a store that ignores the conditions of writes is named") {
+  const S3Server server;
+  server.plant(R"([{"method": "PUT", "do": "ignore_conditions"}])");
+  const TemporaryDirectory directory;
+  std::fflush(stderr);
+  const int console = ::dup(STDERR_FILENO);
+  REQUIRE(std::freopen((directory / "said").c_str(), "w", stderr) != nullptr);
+  RunLease lease(kUrl, "");
+  std::fflush(stderr);
+  ::dup2(console, STDERR_FILENO);
+  ::close(console);
+  REQUIRE_THAT(read_file(directory / "said"),
+               Contains("note: s3://bucket/a run/é: its store ignores the conditions of writes"));
+  lease.release();
+  REQUIRE(server.objects().empty());
+}
+
+TEST_CASE("a configuration with a password is refused before it is written") {
+  const TemporaryDirectory directory;
+  ExperimentConfig config = tiny_config();
+  set_path(config, "task.train.init_from.directory", "s3://me:very-secret@host/x");
+  const std::string refused = error_of([&] { run_tiny(config, directory / "run"); });
+  REQUIRE_THAT(
+      refused,
+      Contains("task.train.init_from.directory: s3://host: the URL has a user or password") &&
+          !Contains("very-secret"));
+  REQUIRE_FALSE(fs::exists(directory / "run" / "hparams.toml"));
 }
 
 TEST_CASE("a lease is held although the reply to its request was lost") {
