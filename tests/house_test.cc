@@ -119,8 +119,8 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 51830},   {"layers", 6200},      {"tasks", 39240},       {"inputs", 16640},
-    {"plugins", 5345}, {"experiments", 4140}, {"plugins/cuda", 17930}};
+    {"core", 51830},   {"layers", 6210},      {"tasks", 39240},       {"inputs", 16640},
+    {"plugins", 5350}, {"experiments", 4140}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 64595;
 
 std::string size_folder(const std::string& file) {
