@@ -232,6 +232,12 @@ bool differs(const Composition& composition) {
   }
 }
 
+TEST_CASE("a mesh-invariant encoder has the same bits where a ring splits its sequences") {
+  for (const std::string mesh : {"ring:2", "fsdp_ring:4"})
+    REQUIRE(differences_of(parse_composition("seed=1 layers=1 features=encoder mesh=" + mesh)) ==
+            "");
+}
+
 TEST_CASE("drawn compositions are mesh-invariant or refused", "[full]") {
   int64_t ran = 0;
   std::map<std::string, int64_t> refused;
