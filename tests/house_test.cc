@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 51800},   {"layers", 6200},      {"tasks", 39230},       {"inputs", 16640},
+    {"core", 51800},   {"layers", 6230},      {"tasks", 39230},       {"inputs", 16640},
     {"plugins", 5310}, {"experiments", 4140}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 64560;
 
