@@ -99,12 +99,13 @@ Tensor FpropScope::token_mask(const Tensor& x) const {
   return less(constant(0.0, DType::kI32), reshard(segment_ids_, type));
 }
 
-DecodeCache::DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name,
-                         bool encodes)
+DecodeCache::DecodeCache(Tensor starts, Tensor last, Tensor tokens, int64_t length,
+                         std::string_view name, bool encodes)
     : graph_(traced_graph()),
       prefix_(name.empty() ? "cache/" : fmt::format("cache/{}/", name)),
       starts_(std::move(starts)),
       last_(std::move(last)),
+      tokens_(std::move(tokens)),
       length_(length),
       encodes_(encodes) {
   if (length < 1) fail("the decode cache has {} positions, expected at least 1", length);
@@ -127,6 +128,7 @@ Tensor DecodeCache::like_batch(const Tensor& per_row, Operand x) const {
 
 Tensor DecodeCache::starts_like(Operand x) const { return like_batch(starts_, x); }
 Tensor DecodeCache::last_like(Operand x) const { return like_batch(last_, x); }
+Tensor DecodeCache::tokens_like(Operand x) const { return like_batch(tokens_, x); }
 
 Tensor DecodeCache::extended(std::string_view name, const Tensor& rows) {
   const Type& from = rows.type();

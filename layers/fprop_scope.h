@@ -43,18 +43,20 @@ class DecodeCache {
  public:
   // Makes a cache for the graph being traced. `starts` i32["batch"]: the position of each row's
   // first new token; new tokens at negative positions are padding. `last` i32["batch"]: the index
-  // of each row's last new token; later ones are padding, and a row with -1 has none. `length`: the
-  // number of cached positions. `name` distinguishes the caches of one executor. `encodes`: whether
-  // the batch has the tokens of an encoder, for rows with new tokens; false: they are zeros, and
-  // the rows continue with what kept() has of them.
-  DecodeCache(Tensor starts, Tensor last, int64_t length, std::string_view name = "",
+  // of each row's last new token; later ones are padding, and a row with -1 has none. `tokens`
+  // i32["batch"]: the number of tokens of each row up to its last new one, but of a prompt that is
+  // read in parts always all. `length`: the number of cached positions. `name` distinguishes the
+  // caches of one executor. `encodes`: whether the batch has the tokens of an encoder, for rows
+  // with new tokens; false: they are zeros, and the rows continue with what kept() has of them.
+  DecodeCache(Tensor starts, Tensor last, Tensor tokens, int64_t length, std::string_view name = "",
               bool encodes = true);
   DecodeCache& operator=(DecodeCache&&) = delete;  // Neither copied nor moved.
 
   int64_t length() const { return length_; }
-  // Return `starts` and `last` with the layout of the batch axis of x["batch …"].
+  // Return `starts`, `last` and `tokens` with the layout of the batch axis of x["batch …"].
   Tensor starts_like(Operand x) const;
   Tensor last_like(Operand x) const;
+  Tensor tokens_like(Operand x) const;
   // Returns i32["batch seq"], positions of `seq` new tokens a row. Clamped to length() - 1, since
   // padding after a row's last token may lie beyond the cache.
   Tensor positions(int64_t seq) const;
@@ -82,7 +84,7 @@ class DecodeCache {
   Tensor like_batch(const Tensor& per_row, Operand x) const;
   Graph& graph_;
   std::string prefix_;  // Prefix of the names of states.
-  Tensor starts_, last_;
+  Tensor starts_, last_, tokens_;
   int64_t length_;
   bool encodes_;
 };

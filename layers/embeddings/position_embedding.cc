@@ -139,26 +139,46 @@ int64_t most_tokens(const Tensor& positions) {
   return cache != nullptr ? cache->length() : positions.size("seq");
 }
 
-// f32["batch"], or a scalar if positions are ["seq"]: the number of tokens of each row so far.
-Tensor tokens_of_rows(const Tensor& positions) {
+// The last position of each token's document: that of the token that is 2^n - 1 later, if it is of
+// the same one, then with the next n.
+Tensor last_in_document(const Tensor& positions) {
+  const Tensor whole = whole_along(positions, "seq");
+  Tensor last = whole;
+  const int64_t seq = whole.size("seq");
+  for (int64_t step = 1; step < seq; step *= 2) {
+    const auto later = [&](const Tensor& x) {
+      return pad(slice(x, "seq", step, seq), "seq", 0, step);
+    };
+    const Tensor next = whole + constant(static_cast<double>(step), DType::kI32);
+    last = where(equal(later(whole), next), later(last), last);
+  }
+  return reshard(last, positions.type());
+}
+
+// f32: the number of tokens that decide the rotation, those of the row so far in decoding
+// (["batch"]), else those of a row (scalar) or of each packed document (["batch seq"]).
+Tensor deciding_tokens(const Tensor& positions) {
+  const DecodeCache* const cache = FpropScope::current().cache();
+  if (cache != nullptr) return cast(cache->tokens_like(positions), DType::kF32);
+  if (positions.has("batch")) return cast(last_in_document(positions), DType::kF32) + 1.0;
   return reduce_max(cast(whole_along(positions, "seq"), DType::kF32), "seq") + 1.0;
 }
 
 }  // namespace
 
-// The last position of a row decides, as in Hugging Face's decoding: keys of earlier steps keep
-// their rotation. Rows that cannot be long enough need no decision.
+// The length of a document decides. In decoding keys of earlier steps keep their rotation, as in
+// Hugging Face's forward with a cache. Rows that cannot be long enough need no decision.
 Tensor RotaryPositionEmbedding::rotated_for_length(const Tensor& x, const Tensor& positions) const {
   const Tensor within = rotated_by(x, positions, {.divisors = p_.long_sequences->short_divisors});
   if (static_cast<double>(most_tokens(positions)) <= p_.long_sequences->length) return within;
   const Tensor beyond = rotated_by(x, positions, {.divisors = p_.long_sequences->long_divisors});
   const Tensor is_long =
-      less(constant(p_.long_sequences->length + 0.5, DType::kF32), tokens_of_rows(positions));
+      less(constant(p_.long_sequences->length + 0.5, DType::kF32), deciding_tokens(positions));
   return where(is_long, beyond, within);
 }
 
-// Angles are computed here, because those of the op are the same in all rows. Again the last
-// position of a row decides.
+// Angles are computed here, because those of the op are the same in all rows. Again the length of
+// a document decides.
 Tensor RotaryPositionEmbedding::rotated_dynamically(const Tensor& x,
                                                     const Tensor& positions) const {
   const auto [factor, length] = std::pair(p_.dynamic->factor, p_.dynamic->length);
@@ -167,7 +187,7 @@ Tensor RotaryPositionEmbedding::rotated_dynamically(const Tensor& x,
   if (dims < 4 || dims % 2 != 0)
     fail("dynamic rotary positions rotate {} elements of a head, expected an even number from 4",
          dims);
-  const Tensor tokens = maximum(tokens_of_rows(positions), constant(length, DType::kF32));
+  const Tensor tokens = maximum(deciding_tokens(positions), constant(length, DType::kF32));
   const Tensor growth = tokens * (factor / length) - (factor - 1.0);
   const Tensor pair = cast(iota({"head_dim", half, {}}), DType::kF32);
   const Tensor slower = log(growth) * (pair * (-1.0 / static_cast<double>(half - 1)));

@@ -61,9 +61,11 @@ inline constexpr std::string_view kLossDeviations = "loss_deviations";
 inline constexpr std::string_view kGradNormDeviations = "grad_norm_deviations";
 inline constexpr std::string_view kLogits = "logits";
 inline constexpr std::string_view kBatchPrefix = "batch/";
-inline constexpr std::string_view kIds = "batch/ids";                 // Input of decode graphs.
-inline constexpr std::string_view kStarts = "batch/starts";           // Input of decode graphs.
-inline constexpr std::string_view kLast = "batch/last";               // Input of decode graphs.
+inline constexpr std::string_view kIds = "batch/ids";        // Input of decode graphs.
+inline constexpr std::string_view kStarts = "batch/starts";  // Input of decode graphs.
+inline constexpr std::string_view kLast = "batch/last";      // Input of decode graphs.
+// Input of decode graphs, if positions depend on it: tokens of each row, with the whole prompt.
+inline constexpr std::string_view kTokens = "batch/tokens";
 inline constexpr std::string_view kEncoderIds = "batch/encoder_ids";  // Inputs with an encoder.
 inline constexpr std::string_view kEncoderSegmentIds = "batch/encoder_segment_ids";
 inline constexpr std::string_view kParents = "batch/parents";  // Input of reorder_graph.

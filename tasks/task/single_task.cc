@@ -339,8 +339,9 @@ Graph SingleTask::decode_graph(const DecodeSetting& setting, Weights weights) co
     features.tensors[std::string(name.substr(names::kBatchPrefix.size()))] =
         setting.encodes ? rows_input(name, axes) : constant(0.0, DType::kI32, rows_type(axes).axes);
   }
-  DecodeCache cache(rows_input(names::kStarts, {batch}), features.get("last"), setting.cache_length,
-                    setting.cache, setting.encodes);
+  DecodeCache cache(rows_input(names::kStarts, {batch}), features.get("last"),
+                    rows_input(names::kTokens, {batch}), setting.cache_length, setting.cache,
+                    setting.encodes);
   const ParameterTable& table = model_->parameters();
   CastWeights cast_weights(table);
   const FpropScope scope(weight_inputs(table, weights), features, &cache,

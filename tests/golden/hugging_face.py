@@ -2,7 +2,8 @@
 """Small random models of all families, saved and evaluated by `transformers`, as references for
 tests/tasks/interop. `python3 tests/golden/hugging_face.py` rewrites hugging_face/<name>/ beside it:
 config.json, weights as safetensors (some in shards), scores.safetensors (ids and f32 logits; of
-masked models also labels, -100 where none counts; of linear attention also spread_of_forms()) and
+masked models also labels, -100 where none counts; of linear attention also spread_of_forms(); where
+rotations depend on the length also continued()) and
 gradients/ (of the mean loss of the labels, or of the next token, in the form of a model).
 `hugging_face.py NAME...` rewrites only those.
 
@@ -106,6 +107,19 @@ def spread_of_forms(folder, scores):
         distance(a.grad, b.grad) for a, b in zip(model.parameters(), other.parameters()))])
 
 
+def continued(folder, ids, length=38):
+    """The ids and what the model adds to them greedily, with a cache, up to this length."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                 attn_implementation="eager").eval()
+    ids, inputs, cache = ids.tolist(), ids[None], None
+    with torch.no_grad():
+        while len(ids) < length:
+            result = model(inputs.long(), past_key_values=cache, use_cache=True)
+            inputs, cache = result.logits[:, -1:].argmax(-1), result.past_key_values
+            ids.append(inputs.item())
+    return torch.tensor(ids)
+
+
 def save_scores(folder):
     """Logits and gradients in f32, from the weights as saved."""
     config = AutoConfig.from_pretrained(folder)
@@ -116,6 +130,9 @@ def save_scores(folder):
     if "encoder_ids" in scores:
         scores["generated"] = model.generate(scores["encoder_ids"], do_sample=False,
                                              max_new_tokens=12, use_cache=False)
+    if (getattr(config, "rope_parameters", None) or {}).get("rope_type") in ("dynamic", "longrope"):
+        scores["continued"] = torch.stack(
+            [continued(folder, scores["ids"].flatten()[:prompt]) for prompt in (5, 24)])
     if config.model_type not in MASKED:
         del scores["labels"]
     save_file(scores | {"logits": logits},

@@ -68,10 +68,12 @@ std::vector<std::vector<float>> DecodeTrial::take(int64_t chunk, const TokenRows
   const int program = programs_.at(chunk);
   write(*executor_, program, names::kIds, ids);
   write(*executor_, program, names::kStarts, starts);
+  std::vector<int32_t> known;
+  for (const int64_t length : lengths_) known.push_back(static_cast<int32_t>(length));
   const auto& inputs = executor_->plan(program).inputs;
-  if (std::any_of(inputs.begin(), inputs.end(),
-                  [](const Placement& input) { return input.name == names::kLast; }))
-    write(*executor_, program, names::kLast, last);
+  for (const auto& [name, values] : {std::pair(names::kLast, last), {names::kTokens, known}})
+    if (std::ranges::find(inputs, name, &Placement::name) != inputs.end())
+      write(*executor_, program, name, values);
   executor_->run(program);
   const Type& type = executor_->plan(program).outputs.front().type;
   const auto vocab = static_cast<size_t>(type.axis("vocab").size);

@@ -149,15 +149,17 @@ std::span<const float> DecodeProgram::run_tokens(int program, int64_t seq,
   const auto all_rows = static_cast<size_t>(sizes_.rows);
   std::vector<int32_t>& all_ids = inputs[names::kIds];
   all_ids.assign(all_rows * static_cast<size_t>(seq), 0);
-  for (const std::string_view name : {names::kStarts, names::kLast})
+  for (const std::string_view name : {names::kStarts, names::kLast, names::kTokens})
     inputs[name].assign(all_rows, 0);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto& [position, ids] = rows[i];
+    const auto& [position, ids, prompt] = rows[i];
     const auto row = static_cast<size_t>(own_rows()[i]);
     CHECK(std::ssize(ids) <= seq && position + std::ssize(ids) <= sizes_.cache_length);
     std::copy(ids.begin(), ids.end(), all_ids.begin() + own_rows()[i] * seq);
     inputs[names::kStarts][row] = static_cast<int32_t>(std::max<int64_t>(position - before_[i], 0));
     inputs[names::kLast][row] = static_cast<int32_t>(ids.size()) - 1;
+    const int64_t tokens = std::max(prompt, position + std::ssize(ids)) - before_[i];
+    inputs[names::kTokens][row] = static_cast<int32_t>(std::max<int64_t>(tokens, 0));
   }
   run(program, std::move(inputs));
   executor_.read_held_floats(program, names::kLogits, logits_);

@@ -152,9 +152,11 @@ void Decoder::read_tokens() {
       reads = true;
       const std::span<const int32_t> tokens = slot.tokens;
       const int64_t left = std::ssize(tokens) - begin;
-      for (RowTokens& row : rows_of(slot))
+      for (RowTokens& row : rows_of(slot)) {
         row.ids =
             tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(chunk, left)));
+        row.prompt = std::ssize(tokens);
+      }
     }
     if (program_.agreed(reads ? Pass::kRead : Pass::kEnd) == Pass::kEnd) return;
     const std::span<const float> logits = program_.prefill(rows_);

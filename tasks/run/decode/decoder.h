@@ -22,6 +22,7 @@ namespace tessera {
 struct RowTokens {
   int64_t position = 0;
   std::span<const int32_t> ids;
+  int64_t prompt = 0;  // In prefill: the number of tokens of the prompt of which these are a part.
 };
 
 // What all processes of a run do next, together. If they need different passes, the last of these

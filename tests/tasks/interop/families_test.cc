@@ -97,12 +97,13 @@ Rows parts_of(const Rows& rows, int64_t begin, int64_t length) {
 
 // Packed documents score as each does alone.
 void require_same_packed(const ExperimentConfig& config, const fs::path& run, const Rows& rows,
-                         const Rows& encoder_rows) {
-  const std::vector<int64_t> lengths = {12, 8}, encoder_lengths = {6, 7};
+                         const Rows& encoder_rows, std::vector<int64_t> lengths = {12, 8}) {
+  std::vector<int64_t> encoder_lengths = {6, 7};
+  encoder_lengths.resize(lengths.size());
   HfEncoderRows encoder{.ids = encoder_rows};
   if (!encoder_rows.empty()) encoder.documents = encoder_lengths;
   const Floats packed = pass_of(config, run, rows, Backward::kNo, lengths, {}, encoder).logits;
-  const size_t vocab = packed.size() / (rows.size() * 20);
+  const size_t vocab = packed.size() / (rows.size() * rows[0].size());
   int64_t begin = 0, encoder_begin = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t length = lengths[i];
@@ -113,7 +114,8 @@ void require_same_packed(const ExperimentConfig& config, const fs::path& run, co
     Floats same;
     for (size_t row = 0; row < rows.size(); ++row) {
       const auto first =
-          packed.begin() + static_cast<int64_t>((row * 20 + static_cast<size_t>(begin)) * vocab);
+          packed.begin() +
+          static_cast<int64_t>((row * rows[0].size() + static_cast<size_t>(begin)) * vocab);
       same.insert(same.end(), first, first + length * static_cast<int64_t>(vocab));
     }
     REQUIRE(largest_difference(same, logits) < 1e-5 * largest_of(logits));
@@ -222,6 +224,37 @@ TEST_CASE("models with an encoder decode the tokens that transformers generates"
     REQUIRE(decoded(config, directory / "run", scores.encoder_ids,
                     std::ssize(scores.generated[0]) - 1) == parts_of(scores.generated, 1, 12));
   }
+}
+
+// Rotations change after 16 tokens in these models.
+TEST_CASE("rotations that depend on the length are of the whole prompt and of the document") {
+  size_t models = 0;
+  for (const std::string& name : hf_golden_names()) {
+    const HfScores scores = read_scores(hf_golden(name));
+    if (scores.continued.empty()) continue;
+    INFO(name);
+    ++models;
+    const TemporaryDirectory directory;
+    const ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
+    import_hf(config, hf_golden(name), directory / "run");
+    for (const int64_t chunk : {3, 8, 64}) {
+      CAPTURE(chunk);
+      for (size_t row = 0; row < 2; ++row) {
+        const Rows whole = {scores.continued[row]};
+        const int64_t prompt = row == 0 ? 5 : 24;
+        REQUIRE(decoded(config, directory / "run", parts_of(whole, 0, prompt), 38 - prompt,
+                        chunk) == parts_of(whole, prompt, 38 - prompt));
+      }
+      // In one batch a row's rotations do not depend on the other's length.
+      const Rows prompts = {parts_of(scores.continued, 0, 24)[1],
+                            parts_of(scores.continued, 0, 5)[0]};
+      REQUIRE(decoded(config, directory / "run", prompts, 14, chunk) ==
+              Rows{parts_of(scores.continued, 24, 14)[1], parts_of(scores.continued, 5, 14)[0]});
+    }
+    require_same_packed(config, directory / "run", scores.continued, {}, {20, 10, 1, 7});
+    require_same_packed(config, directory / "run", scores.continued, {}, {10, 17, 11});
+  }
+  REQUIRE(models == 2);
 }
 
 TEST_CASE("a masked model is not decoded token by token") {

@@ -68,7 +68,7 @@ std::vector<float> logits_of(const ExperimentConfig& config, const std::filesyst
 std::vector<std::vector<int32_t>> decoded(const ExperimentConfig& config,
                                           const std::filesystem::path& run,
                                           const std::vector<std::vector<int32_t>>& prompts,
-                                          int64_t steps);
+                                          int64_t steps, int64_t prefill_chunk = 64);
 
 // Changes each block of a stack, also in loops.
 void for_each_block(Template<SequenceLayer>& layer_tpl,
@@ -82,6 +82,8 @@ struct HfScores {
   // largest element: of logits, and of gradients of a weight.
   std::vector<float> spread = {0.0f, 0.0f};
   std::vector<std::vector<int32_t>> encoder_ids, generated;  // Empty without an encoder.
+  // Prompts of 5 and 24 tokens, continued; empty unless rotations depend on the length.
+  std::vector<std::vector<int32_t>> continued;
 };
 HfScores read_scores(const std::filesystem::path& directory);
 void write_scores(const std::filesystem::path& directory, const HfScores& scores);

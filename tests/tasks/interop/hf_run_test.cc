@@ -265,11 +265,13 @@ std::vector<float> logits_of(const ExperimentConfig& config, const fs::path& run
 }
 
 Rows decoded(const ExperimentConfig& config, const fs::path& run_directory, const Rows& prompts,
-             int64_t steps) {
+             int64_t steps, int64_t prefill_chunk) {
   const SmallDevices devices(1);
   ProcessGroup alone;
   ModelSession session(config, ModelSession::Purpose::kRunning, devices.in_order, 1, alone);
-  const DecodeHParams p{.strategy = DecodeStrategy::kGreedy, .max_decode_steps = steps};
+  const DecodeHParams p{.strategy = DecodeStrategy::kGreedy,
+                        .max_decode_steps = steps,
+                        .prefill_chunk = prefill_chunk};
   Decoding decoding(session, p, std::ssize(prompts), std::ssize(prompts[0]));
   session.executor().allocate();
   const CheckpointStore store(run_directory / "checkpoints");
@@ -312,6 +314,7 @@ HfScores read_scores(const fs::path& directory) {
     Rows& rows = tensor.name == "ids"           ? scores.ids
                  : tensor.name == "encoder_ids" ? scores.encoder_ids
                  : tensor.name == "generated"   ? scores.generated
+                 : tensor.name == "continued"   ? scores.continued
                                                 : scores.labels;
     for (size_t i = 0; i < values.size(); ++i) {
       if (i % static_cast<size_t>(tensor.shape[1]) == 0) rows.emplace_back();

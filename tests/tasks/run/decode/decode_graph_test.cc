@@ -183,6 +183,7 @@ TEST_CASE("in double precision decoding in chunks equals the whole forward pass"
         inputs["batch/ids"].push_back(i < counts[row] ? rows[row][lengths[row] + i] : 13.0);
       inputs["batch/starts"].push_back(static_cast<double>(lengths[row]));
       inputs["batch/last"].push_back(static_cast<double>(counts[row]) - 1.0);
+      inputs["batch/tokens"].push_back(static_cast<double>(lengths[row] + counts[row]));
       lengths[row] += counts[row];
     }
     const auto outputs = evaluate(graph, inputs);

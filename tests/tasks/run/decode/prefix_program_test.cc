@@ -31,7 +31,7 @@ std::vector<float> PrefixProgram::logits_after(std::span<const int32_t> tokens,
 std::span<const float> PrefixProgram::run(std::span<const RowTokens> rows, int64_t seq) {
   REQUIRE(static_cast<int64_t>(rows.size()) == sizes_.rows);
   for (size_t row = 0; row < rows.size(); ++row) {
-    const auto& [position, ids] = rows[row];
+    const auto& [position, ids, prompt] = rows[row];
     REQUIRE(static_cast<int64_t>(ids.size()) <= seq);
     std::vector<int32_t>& cache = cache_[row];
     for (int64_t i = 0; i < seq && position + i < sizes_.cache_length; ++i)

@@ -215,6 +215,7 @@ std::vector<double> logits_of(const BaseTask& task, const ReferenceInputs& weigh
   inputs["batch/ids"] = ids;
   inputs["batch/starts"] = {start};
   inputs["batch/last"] = {last};
+  inputs["batch/tokens"] = {start + last + 1.0};
   for (const GraphInput& input : graph.inputs()) {
     if (input.kind != InputKind::kState) continue;
     // What memory holds before the first token does not count.
