@@ -43,11 +43,11 @@ class DecodeCache {
  public:
   // Makes a cache for the graph being traced. `starts` i32["batch"]: the position of each row's
   // first new token; new tokens at negative positions are padding. `last` i32["batch"]: the index
-  // of each row's last new token; later ones are padding, and a row with -1 has none. `tokens`
-  // i32["batch"]: the number of tokens of each row up to its last new one, but of a prompt that is
-  // read in parts always all. `length`: the number of cached positions. `name` distinguishes the
-  // caches of one executor. `encodes`: whether the batch has the tokens of an encoder, for rows
-  // with new tokens; false: they are zeros, and the rows continue with what kept() has of them.
+  // of each row's last new token; -1 if it has none. Tokens after it are padding. `tokens`
+  // i32["batch"]: the number of tokens in each row, new ones included; during prefill, in the whole
+  // prompt. `length`: the number of cached positions. `name` distinguishes the caches of one
+  // executor. `encodes`: whether the batch has the tokens of an encoder, for rows with new tokens;
+  // false: they are zeros, and the rows continue with what kept() has of them.
   DecodeCache(Tensor starts, Tensor last, Tensor tokens, int64_t length, std::string_view name = "",
               bool encodes = true);
   DecodeCache& operator=(DecodeCache&&) = delete;  // Neither copied nor moved.

@@ -139,8 +139,8 @@ int64_t most_tokens(const Tensor& positions) {
   return cache != nullptr ? cache->length() : positions.size("seq");
 }
 
-// The last position of each token's document: that of the token that is 2^n - 1 later, if it is of
-// the same one, then with the next n.
+// The last position of each token's document. Pass n looks 2^n tokens ahead. If that token is of
+// the same document, the last position found for it is also that of this token.
 Tensor last_in_document(const Tensor& positions) {
   const Tensor whole = whole_along(positions, "seq");
   Tensor last = whole;
@@ -155,8 +155,8 @@ Tensor last_in_document(const Tensor& positions) {
   return reshard(last, positions.type());
 }
 
-// f32: the number of tokens that decide the rotation, those of the row so far in decoding
-// (["batch"]), else those of a row (scalar) or of each packed document (["batch seq"]).
+// Returns the number of tokens on which the rotation depends, in f32. In decoding: those of each
+// row (["batch"]). Otherwise: those of each document (["batch seq"]), or of a row (a scalar).
 Tensor deciding_tokens(const Tensor& positions) {
   const DecodeCache* const cache = FpropScope::current().cache();
   if (cache != nullptr) return cast(cache->tokens_like(positions), DType::kF32);

@@ -64,7 +64,7 @@ inline constexpr std::string_view kBatchPrefix = "batch/";
 inline constexpr std::string_view kIds = "batch/ids";        // Input of decode graphs.
 inline constexpr std::string_view kStarts = "batch/starts";  // Input of decode graphs.
 inline constexpr std::string_view kLast = "batch/last";      // Input of decode graphs.
-// Input of decode graphs, if positions depend on it: tokens of each row, with the whole prompt.
+// Input of decode graphs if rotary positions depend on the length: DecodeCache's `tokens`.
 inline constexpr std::string_view kTokens = "batch/tokens";
 inline constexpr std::string_view kEncoderIds = "batch/encoder_ids";  // Inputs with an encoder.
 inline constexpr std::string_view kEncoderSegmentIds = "batch/encoder_segment_ids";

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of a step before it runs. Of axis rules: a mesh axis that does not exist, a logical axis
-// that no tensor has, a misspelt role, and mesh axes over which nothing is sharded. And of the ids
-// of a batch, on the host: on a device, a lookup of an id outside its table gives zeros, and a run
-// would train on them.
+// Checks a step before it runs: its axis rules (unknown mesh axes, logical axes that no tensor has,
+// misspelt roles, mesh axes over which nothing is sharded) and the token ids of a batch. The ids
+// are checked on the host: a device reads zeros for an id outside the table, and reports no error.
 #pragma once
 
 #include <cstdint>
