@@ -162,6 +162,15 @@ Tensor Layer::param_slice(Weight weight, std::string_view axis, int64_t index,
       .named(fmt::format("{}[{}={}]", table_->at(weight.index).path, axis, index));
 }
 
+Tensor Layer::param_part(Weight weight, std::string_view axis, int64_t begin, int64_t end,
+                         SourceSite site) const {
+  const SiteScope from(site);
+  const ErrorPrefix where(site.text());
+  const Tensor part = slice(one_layer(weight, dtypes_.compute), axis, begin, end);
+  return place(cast_weight(part, dtypes_.compute, dtypes_.reduce))
+      .named(fmt::format("{}[{}={}:{}]", table_->at(weight.index).path, axis, begin, end));
+}
+
 Tensor Layer::param(Weight weight, DType dtype, SourceSite site) const {
   const SiteScope from(site);
   const ErrorPrefix where(site.text());

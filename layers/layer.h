@@ -115,6 +115,9 @@ class Layer {
   // placed, so that its gradient is reduce-scattered like a whole weight's.
   Tensor param_slice(Weight weight, std::string_view axis, int64_t index,
                      SourceSite site = SourceSite::current()) const;
+  // Returns indices [begin, end) of the weight along `axis`, sliced before it is placed, too.
+  Tensor param_part(Weight weight, std::string_view axis, int64_t begin, int64_t end,
+                    SourceSite site = SourceSite::current()) const;
   // Returns the weight as FpropScope::parameter has it, the whole stack if stacked; in `dtype` if
   // CastWeights have it in that type, otherwise in its own. For models with explicit layouts.
   Tensor stored(Weight weight, DType dtype) const;

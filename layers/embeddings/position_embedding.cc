@@ -62,8 +62,7 @@ Tensor TrainablePositionalEmbedding::fprop(Tensor positions) const {
          p_.first_row > 0 ? fmt::format(", of which first_row={} are not used", p_.first_row) : "");
   // With a sequence-split residual each device looks up its own positions, so that the reduction is
   // of the table's gradient and not of activations.
-  Tensor table = param(table_);
-  if (p_.first_row > 0) table = slice(table, "positions", p_.first_row, p_.max_seq_length.get());
+  const Tensor table = param_part(table_, "positions", p_.first_row, p_.first_row + count);
   return place(gather(table, place(positions, "residual"), "positions"), "residual");
 }
 

@@ -32,7 +32,7 @@ const std::vector<std::string>& mutant_recipes() {
       "seed=7 layers=4 features=packing,microbatches,repeated mesh=tensor:2 stages=2:interleaved",
       "seed=8 layers=2 features=untied,microbatches,repeated mesh=ring:4 stages=2:zero_bubble",
       "seed=9 layers=1 features=z_loss,token_weights mesh=fsdp:4/slices,vocab:2",
-      "seed=10 layers=1 features=dropout,microbatches,clip_each "
+      "seed=10 layers=1 features=dropout,padding,microbatches,clip_each "
       "mesh=replica:2,fsdp_width:2,tensor:2",
       "seed=11 layers=1 features=mqa,qk_norm,soft_caps,loss_chunks,clip mesh=ring:4,tensor:2",
       "seed=12 layers=1 features=capacity,padding,microbatches,adafactor mesh=experts:2,tensor:2",

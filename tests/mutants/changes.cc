@@ -9,6 +9,7 @@
 #include "core/ops/einsum.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/layout.h"
+#include "core/ops/random.h"
 #include "core/ops/reduce.h"
 #include "core/ops/reshard.h"
 
@@ -29,11 +30,19 @@ bool is_relayout(const Node& node) {
 bool is_linear_in(const Node& node, ValueId operand) {
   if (node.op->linear || node.op->linear_view || node.op->identity || is_gradient(node))
     return true;
-  static const std::vector<const OpDef*> kLinear = {&kMulOp,   &kEinsumOp, &kMaskOp,
-                                                    &kWhereOp, &kConcatOp, &kReduceSumOp};
+  static const std::vector<const OpDef*> kLinear = {
+      &kMulOp, &kEinsumOp, &kMaskOp, &kWhereOp, &kConcatOp, &kReduceSumOp, &kDropoutOp};
   if (std::ranges::find(kLinear, node.op) != kLinear.end()) return true;
   return (node.op == &kDivOp && node.inputs[0] == operand) || node.op->op_class == OpClass::kView ||
          node.op->op_class == OpClass::kDataMovement || node.op->op_class == OpClass::kReshard;
+}
+
+// Whether the site slices `operand` along an axis that the other operands of `node` do not have.
+bool is_sliced_alone(const Site& site, const Node& node, ValueId operand) {
+  return site.node().op == &kSliceOp && std::ranges::none_of(node.inputs, [&](ValueId input) {
+           return input != operand &&
+                  site.graph.type(input).has(site.node().attributes.get(key::kAxis));
+         });
 }
 
 // Whether the site's op and `node`, which reads it, may be exchanged without a change of the
@@ -44,7 +53,8 @@ bool commutes(const Site& site, const Node& node, ValueId operand) {
   const bool is_alike = node.op->op_class == OpClass::kElementwise ||
                         node.op->op_class == OpClass::kView ||
                         node.op->op_class == OpClass::kDataMovement;
-  return node.op == &kEinsumOp || (is_alike && node.inputs.size() == 1);
+  return node.op == &kEinsumOp ||
+         (is_alike && (node.inputs.size() == 1 || is_sliced_alone(site, node, operand)));
 }
 
 bool is_floating_value(const Site& site, ValueId value) {

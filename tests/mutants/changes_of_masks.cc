@@ -79,8 +79,8 @@ void add_attention(const Site& site, std::vector<Change>& changes) {
 }
 
 void add_mask(const Site& site, std::vector<Change>& changes) {
+  // Masked twice is masked once: no mutant.
   changes.push_back(deleted("mask"));
-  changes.push_back(doubled("mask"));
   changes.push_back(replaced("retype mask", "negated", [](Edit& edit) {
     const ValueId other = edit.add(kLogicalNotOp, {edit.operand(1)});
     return edit.add(kMaskOp, {edit.operand(0), other});
@@ -93,7 +93,6 @@ void add_owner(const Site& site, std::vector<Change>& changes) {
   Attributes attributes = site.node().attributes;
   changes.push_back(deleted("mask"));
   changes.back().is_none = attributes.get(key::kIsOwner);
-  changes.push_back(doubled("mask"));
   attributes.set(key::kIsOwner, false);
   changes.push_back(retyped(site, "retype mask", "no owner", attributes));
   add_moves(site, "mask", changes);

@@ -53,8 +53,6 @@ struct Reason {
 };
 
 const std::vector<Reason> kReasons = {
-    {"A mask leaves what it has masked before as it is.",
-     [](const MutatedNode& m) { return m.is("double mask"); }},
     {"The maximum of equal values is their value.",
      [](const MutatedNode& m) {
        return m.is("double reduction") && m.node.op == &kAllReduceOp &&
