@@ -11,6 +11,7 @@
 #include "inputs/readers/text_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/skip.h"
 #include "tests/support/source_tree.h"
 #include "tests/support/temporary_directory.h"
 
@@ -42,10 +43,9 @@ Texts rest_of_file(DocumentReader& reader) {
 }
 
 bool reads_columns() {
-  const bool is_built = std::filesystem::exists(std::filesystem::path(TESSERA_BINARY_DIR) /
-                                                "lib/tessera/readers/arrow.so");
-  if (!is_built) WARN("skipped: no Apache Arrow (pip install pyarrow)");
-  return is_built;
+  const std::string reason = why_no_columns();
+  if (!reason.empty()) WARN("skipped: " + reason);
+  return reason.empty();
 }
 
 const Texts kEverywhere = {"lines.jsonl.xz", "lines.jsonl.bz2", "c4.tfrecord-00000-of-00001",
