@@ -57,7 +57,8 @@ def write_columns():
 
 
 def write_parts():
-    """The documents in several files, a file with other columns, and one of which text is a tenth."""
+    """The documents in several files, a file with other columns, one of which text is a tenth, and
+    one of long documents."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -68,10 +69,12 @@ def write_parts():
                    ROOT / "numbers.parquet")
     columns = {name: [f"{i:04d}" + name[0] * 1020 for i in range(256)]
                for name in ["text", *(f"other {i}" for i in range(8))]}
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, compression="none", use_dictionary=False,
-                   write_statistics=False, row_group_size=64)
-    (ROOT / "wide.parquet.gz").write_bytes(gzip.compress(sink.getvalue(), mtime=0))
+    long = {"text": [f"{i:04d}" + "t" * (2 ** 17 - 4) for i in range(64)]}
+    for name, table in {"wide": columns, "long": long}.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(table), sink, compression="none", use_dictionary=False,
+                       write_statistics=False, row_group_size=64, write_batch_size=1)
+        (ROOT / f"{name}.parquet.gz").write_bytes(gzip.compress(sink.getvalue(), mtime=0))
 
 
 def write_dataset():

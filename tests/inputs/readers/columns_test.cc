@@ -109,12 +109,17 @@ class CountedSource final : public ByteSource {
   int64_t* count_;
 };
 
+std::string unpacked(const std::string& name) {
+  const fs::path path = golden_columns(name);
+  std::string bytes(size_t{16} << 20, '\0');
+  const auto source = compression_by_name(path)->decompress(open_file(path));
+  bytes.resize(read_fully(*source, bytes.data(), bytes.size()));
+  return bytes;
+}
+
 TEST_CASE("of a wide Parquet file only the pages of the column and of the row groups are read") {
   if (const std::string reason = why_no_columns(); !reason.empty()) return skip_test(reason);
-  const fs::path path = golden_columns("wide.parquet.gz");
-  std::string bytes(size_t{4} << 20, '\0');
-  bytes.resize(read_fully(*compression_by_name(path)->decompress(open_file(path)), bytes.data(),
-                          bytes.size()));
+  const std::string bytes = unpacked("wide.parquet.gz");
   constexpr int64_t kDocuments = 256, kDocument = 1024, kGroups = 4;
   constexpr int64_t kHeads = 80000;  // The footer, for which 64 KiB are read, and heads of pages.
   REQUIRE(std::ssize(bytes) > 8 * kDocuments * kDocument);
@@ -132,6 +137,21 @@ TEST_CASE("of a wide Parquet file only the pages of the column and of the row gr
   reader->seek({250, 250});
   REQUIRE(reader->next()->starts_with("0250t"));
   REQUIRE(count < kDocuments * kDocument / kGroups + 2000);
+}
+
+TEST_CASE("of long documents in Parquet few are read at once") {
+  if (const std::string reason = why_no_columns(); !reason.empty()) return skip_test(reason);
+  const std::string bytes = unpacked("long.parquet.gz");
+  constexpr int64_t kMebibyte = 1 << 20;
+  REQUIRE(std::ssize(bytes) > 8 * kMebibyte);
+  int64_t count = 0;
+  const auto reader =
+      read_documents(std::make_unique<CountedSource>(bytes, &count), "counted.parquet");
+  for (int64_t document = 0; document < 64; ++document) {
+    REQUIRE(reader->next()->starts_with(fmt::format("{:04}t", document)));
+    REQUIRE(count < (document + 1) * kMebibyte / 8 + 3 * kMebibyte);
+  }
+  REQUIRE(!reader->next());
 }
 
 // Writes a table of pyarrow `pa` by an expression to a.parquet.
