@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompresses Zstandard of any number of frames, with windows of at most 128 MiB, by libzstd.
+// Decompresses Zstandard of any number of frames, with windows of at most 2 GiB, by libzstd.
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <memory>
 
@@ -9,15 +10,14 @@
 namespace tessera {
 namespace {
 
-struct FreeStream {
-  void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
-};
-
 class ZstdSource final : public CompressedSource {
  public:
   explicit ZstdSource(std::unique_ptr<ByteSource> compressed)
-      : CompressedSource(std::move(compressed), "zstd"), stream_(ZSTD_createDStream()) {
+      : CompressedSource(std::move(compressed), "zstd"),
+        stream_(ZSTD_createDStream(), ZSTD_freeDStream) {
     if (stream_ == nullptr) fail_memory();
+    // For `zstd --long=31`. Of a window only what text fills takes memory.
+    ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, 31);
   }
 
  private:
@@ -26,6 +26,7 @@ class ZstdSource final : public CompressedSource {
     ZSTD_outBuffer out{into, size, 0};
     const size_t result = ZSTD_decompressStream(stream_.get(), &out, &in);
     next_ += in.pos;
+    if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) fail_memory();
     if (ZSTD_isError(result) != 0) fail_damaged(ZSTD_getErrorName(result));
     has_begun_ = true;
     is_inside_ = result != 0;
@@ -36,7 +37,7 @@ class ZstdSource final : public CompressedSource {
 
   void restart() override { ZSTD_DCtx_reset(stream_.get(), ZSTD_reset_session_only); }
 
-  std::unique_ptr<ZSTD_DStream, FreeStream> stream_;
+  std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
 };
 
 const CompressionRegistrar kZstd{

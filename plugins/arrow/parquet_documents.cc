@@ -15,7 +15,7 @@ namespace {
 
 extern const DocumentFormat kParquet;
 
-constexpr int64_t kBatchRows = 512;
+constexpr int64_t kBatchRows = 512, kBatchBytes = 1 << 20;  // The most in a batch.
 constexpr int64_t kPageBuffer = 1 << 20;
 
 class ParquetDocuments final : public ColumnDocuments {
@@ -42,7 +42,12 @@ class ParquetDocuments final : public ColumnDocuments {
         if (batch != nullptr && left_ >= 0) return;
         if (left_ != 0) fail("{}: damaged: row group {} has other rows", where(), group_ - 1);
         if (group_ == metadata().num_row_groups()) return;
-        left_ = metadata().RowGroup(group_)->num_rows();
+        const auto group = metadata().RowGroup(group_);
+        left_ = group->num_rows();
+        const int64_t row_bytes =
+            group->ColumnChunk(leaf_)->total_uncompressed_size() / std::max<int64_t>(1, left_);
+        reader_->set_batch_size(
+            std::clamp<int64_t>(kBatchBytes / std::max<int64_t>(1, row_bytes), 1, kBatchRows));
         rows_ = value_of(reader_->GetRecordBatchReader({group_++}, {leaf_}), where());
       }
     });
@@ -81,7 +86,6 @@ class ParquetDocuments final : public ColumnDocuments {
     read.set_page_checksum_verification(true);  // Where a page has one.
     parquet::ArrowReaderProperties convert(/*use_threads=*/false);
     convert.set_pre_buffer(false);
-    convert.set_batch_size(kBatchRows);
     parquet::arrow::FileReaderBuilder builder;
     const arrow::Status opened = builder.Open(shared_file(), read);
     if (!opened.ok()) fail("{}: {}", where(), opened.message());

@@ -9,6 +9,7 @@ The texts are a formula, which tests/inputs/readers/formats_test.cc also impleme
 is missing leaves its files as they are.
 """
 import bz2
+import gzip
 import json
 import lzma
 import pathlib
@@ -53,6 +54,27 @@ def write_columns():
             pa.ipc.new_stream(file, coded.schema, options=options) as writer:
         for batch in coded.to_batches(max_chunksize=10):
             writer.write_batch(batch)
+
+
+def write_parts():
+    """The documents in several files, a file with other columns, one of which text is a tenth, and
+    one of long documents."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for i, (begin, end) in enumerate([(0, 9), (9, 10), (10, 17), (17, 24)]):
+        pq.write_table(pa.table({"text": TEXTS[begin:end]}), ROOT / f"part-{i}.parquet",
+                       row_group_size=4)
+    pq.write_table(pa.table({"text": [1, 2], "body": ["a body of text", "and another"]}),
+                   ROOT / "numbers.parquet")
+    columns = {name: [f"{i:04d}" + name[0] * 1020 for i in range(256)]
+               for name in ["text", *(f"other {i}" for i in range(8))]}
+    long = {"text": [f"{i:04d}" + "t" * (2 ** 17 - 4) for i in range(64)]}
+    for name, table in {"wide": columns, "long": long}.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(table), sink, compression="none", use_dictionary=False,
+                       write_statistics=False, row_group_size=64, write_batch_size=1)
+        (ROOT / f"{name}.parquet.gz").write_bytes(gzip.compress(sink.getvalue(), mtime=0))
 
 
 def write_dataset():
@@ -107,8 +129,8 @@ def write_megatron():
 
 if __name__ == "__main__":
     ROOT.mkdir(exist_ok=True)
-    for write in [write_compressed, write_columns, write_dataset, write_records, write_token_records,
-                  write_megatron]:
+    for write in [write_compressed, write_columns, write_parts, write_dataset, write_records,
+                  write_token_records, write_megatron]:
         try:
             write()
         except ImportError as missing:

@@ -8,6 +8,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/compiler.h"
+#include "tests/support/compress.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_directory.h"
 
@@ -49,6 +50,15 @@ void sweep(int step) {
 TEST_CASE("with too little memory a program ends with one line and no signal") { sweep(25); }
 
 TEST_CASE("the same for many limits", "[full]") { sweep(3); }
+
+TEST_CASE("a window of Zstandard for which memory lacks is no damage") {
+  if (kSanitized) return skip_test("a sanitizer's address space cannot be limited");
+  const TemporaryDirectory folder;
+  write_bytes(folder / "text.txt.zst", zstd("some text", 31));
+  const std::string command = build_command(1) + ".zst";
+  const Outcome outcome = with_code(1, bash(folder.path(), "ulimit -v 1000000\n" + command));
+  REQUIRE_THAT(outcome.errors, Catch::Contains("text.txt.zst: out of memory for decompression"));
+}
 
 }  // namespace
 }  // namespace tessera

@@ -24,15 +24,18 @@ std::string gzip(std::string_view bytes) {
   return packed;
 }
 
-std::string zstd(std::string_view bytes) {
+std::string zstd(std::string_view bytes, int window_log) {
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-  std::string packed(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t size =
-      ZSTD_compress2(context, packed.data(), packed.size(), bytes.data(), bytes.size());
+  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+  std::string packed(ZSTD_compressBound(bytes.size()) + 64, '\0');
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  ZSTD_outBuffer out{packed.data(), packed.size(), 0};
+  // The compressor knows the size, which limits the window, if all bytes come with the end.
+  if (window_log > 0) CHECK(ZSTD_compressStream2(context, &out, &in, ZSTD_e_continue) == 0);
+  CHECK(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end) == 0);
   ZSTD_freeCCtx(context);
-  CHECK(ZSTD_isError(size) == 0);
-  packed.resize(size);
+  packed.resize(out.pos);
   return packed;
 }
 

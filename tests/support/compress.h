@@ -8,6 +8,8 @@
 namespace tessera {
 
 std::string gzip(std::string_view bytes);  // One member.
-std::string zstd(std::string_view bytes);  // One frame, with a checksum.
+// One frame, with a checksum. With `window_log` it states a window of that size, however short it
+// is, like `zstd --long` does for data from a pipe.
+std::string zstd(std::string_view bytes, int window_log = 0);
 
 }  // namespace tessera

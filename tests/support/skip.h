@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
@@ -24,6 +25,14 @@ inline std::string python_with(const std::string& module) {
     if (!python.empty() && std::system(command.c_str()) == 0) return python;
   }
   return "";
+}
+
+// Why Parquet and Arrow cannot be read here; "" if they can.
+inline std::string why_no_columns() {
+  const std::filesystem::path build = TESSERA_BINARY_DIR;
+  return std::filesystem::exists(build / "lib/tessera/readers/arrow.so")
+             ? ""
+             : "no Apache Arrow (pip install pyarrow)";
 }
 
 }  // namespace tessera

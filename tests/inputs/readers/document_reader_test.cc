@@ -3,6 +3,7 @@
 // and damaged streams.
 #include <filesystem>
 #include <memory>
+#include <random>
 
 #include "core/base/error.h"
 #include "inputs/readers/byte_source.h"
@@ -65,6 +66,36 @@ TEST_CASE("compressed files of several members and frames are concatenated") {
   const std::string skippable("\x50\x2a\x4d\x18\x03\x00\x00\x00xyz", 11);
   REQUIRE(read(skippable + zstd(kLines), "a.json.zst") == kLineTexts);
   REQUIRE(read(gzip("plain"), "a.txt.gz") == Texts{"plain"});
+}
+
+TEST_CASE("windows of Zstandard are read up to 2 GiB, and several in one file") {
+  const std::string half = kLines.substr(0, 50), other = kLines.substr(50);
+  for (const int window_log : {10, 27, 28, 30, 31}) {
+    CAPTURE(window_log);
+    std::string bytes = zstd(half, window_log);
+    REQUIRE(static_cast<uint8_t>(bytes.at(5)) == (window_log - 10) << 3);
+    bytes += zstd(other, 27) + zstd("") + zstd("\n" + kLines, 31);
+    const auto reader = documents_in_memory(bytes, "a.json.zst");
+    for (int time = 0; time < 2; ++time) {
+      for (const std::string& text : kLineTexts) REQUIRE(reader->next() == text);
+      REQUIRE(rest_of(*reader) == kLineTexts);
+      reader->seek({});
+    }
+  }
+  std::string wider = zstd(kLines, 31);
+  wider.at(5) = 22 << 3;
+  REQUIRE_THROWS_WITH(read(wider, "a.json.zst"),
+                      Contains("a.json.zst: ") && Contains("requires too much memory"));
+}
+
+TEST_CASE("text that Zstandard copies over more than 128 MiB is read", "[full]") {
+  std::minstd_rand random;
+  std::string noise;
+  for (int i = 0; i < 2000; ++i) noise += static_cast<char>('a' + random() % 26);
+  const std::string far = noise + std::string((size_t{128} << 20) + 100000, 'x') + noise;
+  const std::string packed = zstd(far, 28);
+  REQUIRE(zstd(far, 27).size() > packed.size() + 500);
+  REQUIRE(read(packed, "a.txt.zst") == Texts{far});
 }
 
 // Long enough to fill buffers several times, with pieces across their boundaries.

@@ -11,6 +11,7 @@
 #include "inputs/readers/text_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/skip.h"
 #include "tests/support/source_tree.h"
 #include "tests/support/temporary_directory.h"
 
@@ -42,10 +43,9 @@ Texts rest_of_file(DocumentReader& reader) {
 }
 
 bool reads_columns() {
-  const bool is_built = std::filesystem::exists(std::filesystem::path(TESSERA_BINARY_DIR) /
-                                                "lib/tessera/readers/arrow.so");
-  if (!is_built) WARN("skipped: no Apache Arrow (pip install pyarrow)");
-  return is_built;
+  const std::string reason = why_no_columns();
+  if (!reason.empty()) WARN("skipped: " + reason);
+  return reason.empty();
 }
 
 const Texts kEverywhere = {"lines.jsonl.xz", "lines.jsonl.bz2", "c4.tfrecord-00000-of-00001",
@@ -169,14 +169,14 @@ TEST_CASE("damaged and truncated files are errors in each format, never other te
     const std::string bytes = read_file(golden(name));
     for (const size_t kept : {bytes.size() - 1, bytes.size() - 9, bytes.size() / 2, size_t{12}}) {
       CAPTURE(name, kept);
-      write_file_atomically(directory / name, bytes.substr(0, kept));
+      write_bytes(directory / name, bytes.substr(0, kept));
       REQUIRE_THROWS_WITH(rest_of_file(*open_documents(directory / name)), Contains(name));
     }
     if (name.find("tfrecord-") == std::string::npos) continue;
     for (size_t at = 0; at < bytes.size(); at += 5) {
       std::string damaged = bytes;
       damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-      write_file_atomically(directory / name, damaged);
+      write_bytes(directory / name, damaged);
       REQUIRE_THROWS_WITH(rest_of_file(*open_documents(directory / name)), Contains("checksum"));
     }
   }

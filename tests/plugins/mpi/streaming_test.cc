@@ -34,11 +34,14 @@ void write_shards(const fs::path& folder) {
   }
 }
 
+std::string arguments(int processes, const std::string& more) {
+  return kTiny + fmt::format("--set ici_mesh_shape=[1,{},1] ", processes) + more;
+}
+
 Outcome run(const fs::path& folder, int processes, const std::string& more = "") {
-  const std::string arguments =
-      kTiny + fmt::format("--set ici_mesh_shape=[1,{},1] ", processes) + more;
-  if (processes == 1) return shell(folder, "'" TESSERA_BINARY_DIR "/bin/runexp' " + arguments);
-  return shell(folder, mpirun_command(fmt::format("-n {}", processes), "runexp", arguments));
+  const std::string given = arguments(processes, more);
+  if (processes == 1) return shell(folder, "'" TESSERA_BINARY_DIR "/bin/runexp' " + given);
+  return shell(folder, mpirun_command(fmt::format("-n {}", processes), "runexp", given));
 }
 
 void require_near(const fs::path& one, const fs::path& other, const std::string& key) {
@@ -83,6 +86,43 @@ TEST_CASE("an error in a shard that only one process reads ends all processes an
   const Outcome outcome = with_code(1, run(folder.path(), 2, in_order));
   REQUIRE_THAT(outcome.errors, Contains("3.jsonl:21"));
   REQUIRE(outcome.seconds < 30);
+}
+
+TEST_CASE("two processes train on files of their own, each once, and refuse a file that both have",
+          "[mpi]") {
+  if (const std::string reason = why_no_mpirun(); !reason.empty()) return skip_test(reason);
+  const TemporaryDirectory folder;
+  size_t bytes = 0;
+  for (const auto& [name, documents] : {std::pair("0/a", 21), {"0/b", 5}, {"1/a", 50}}) {
+    std::string lines;
+    for (int i = 0; i < documents; ++i) {
+      const std::string text = fmt::format("document {} of {}", i, name);
+      bytes += text.size();
+      lines += fmt::format("{{\"text\": \"{}\"}}\n", text);
+    }
+    write_bytes(folder / fmt::format("host{}.jsonl", name), lines);
+  }
+  const std::string own =
+      "--set 'path=host{host}' --set num_train_steps=2 --set max_eval_batches=-1 ";
+  std::string by_host;
+  for (const char* input : {"input", "eval_inputs.validation"})
+    by_host += fmt::format("--set {0}.sharding=by_host --set {0}.split=all ", input);
+  const std::string settings = own + by_host + "--set eval_inputs.validation.labels=shift_right ";
+  successful(run(folder.path(), 2, settings));
+  REQUIRE(values_of(folder / "run", "loss").size() == 2);
+  REQUIRE(std::stod(values_of(folder / "run", "eval/validation/weight").back()) ==
+          static_cast<double>(bytes));
+  fs::copy(folder / "host0/a.jsonl", folder / "host1/copy.jsonl");
+  fs::remove_all(folder / "run");
+  // Keeps the exit code of each process.
+  write_bytes(folder / "each.sh", "\"$@\"\necho $? >code_$OMPI_COMM_WORLD_RANK\n");
+  const Outcome outcome =
+      shell(folder.path(), mpirun_command("-n 2 sh each.sh", "runexp", arguments(2, settings)));
+  INFO(outcome.errors);
+  for (const char* code : {"code_0", "code_1"}) REQUIRE(read_bytes(folder / code) == "2\n");
+  REQUIRE_THAT(outcome.errors, Contains("is 'host 1, copy.jsonl' in process 1") &&
+                                   Contains("'host 0, a.jsonl' in a process before it"));
+  REQUIRE_FALSE(fs::exists(folder / "run/metrics.jsonl"));
 }
 
 }  // namespace
