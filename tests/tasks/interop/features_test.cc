@@ -75,7 +75,7 @@ class ImportedGolden {
     import_hf(config_, files, run());
   }
   double error() const { return error_in(config_, run()); }
-  // Of a changed model, which may lack weights of the run.
+  // The error of a changed model, which may lack weights of the run.
   double error_with(const Change& change) const {
     ExperimentConfig config = config_;
     change(lm_of(config));
