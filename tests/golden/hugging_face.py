@@ -57,8 +57,9 @@ def auto_model(model_type):
     return AutoModelForMaskedLM if model_type in MASKED else AutoModelForCausalLM
 
 
-def batch(config):
-    """Ids and labels. Ids of masked models are above all special ones, and each third has a label."""
+def batch(config, tokens):
+    """Ids, of causal models below `tokens`, and labels. Ids of masked models are above all special
+    ones, and each third has a label."""
     generator = torch.Generator().manual_seed(11)
     if config.model_type == "t5":
         encoder_ids = torch.randint(0, config.vocab_size, (BATCH, 13), generator=generator)
@@ -67,7 +68,7 @@ def batch(config):
         labels[:, -1] = -100
         return {"ids": ids, "encoder_ids": encoder_ids, "labels": labels}
     if config.model_type not in MASKED:
-        ids = torch.randint(0, VOCAB, (BATCH, SEQ), generator=generator)
+        ids = torch.randint(0, tokens, (BATCH, SEQ), generator=generator)
         return {"ids": ids, "labels": ids}
     ids, labels = torch.randint(4, config.vocab_size, (2, BATCH, SEQ), generator=generator)
     labels[:, torch.arange(SEQ) % 3 != 1] = -100
@@ -120,10 +121,10 @@ def continued(folder, ids, length=38):
     return torch.tensor(ids)
 
 
-def save_scores(folder):
+def save_scores(folder, tokens):
     """Logits and gradients in f32, from the weights as saved."""
     config = AutoConfig.from_pretrained(folder)
-    scores = batch(config)
+    scores = batch(config, tokens)
     model, logits = in_f32(folder, scores)
     if config.model_type == "qwen3_next":
         scores["spread"] = spread_of_forms(folder, scores)
@@ -206,22 +207,26 @@ MODELS = {
     "llama_dynamic": (llama(hidden_size=12, num_attention_heads=2, num_key_value_heads=1,
                             intermediate_size=10, max_position_embeddings=16, head_dim=6,
                             rope_scaling={"rope_type": "dynamic", "factor": 4.0}), F32, "1GB"),
-    "llama_odd": (llama(hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=10), F32, "1GB"),
-    "mistral": (like_llama("mistral", num_key_value_heads=2, sliding_window=None, head_dim=6),
-                F32, "1GB"),
+    "llama_odd": (llama(hidden_size=18, intermediate_size=11, num_attention_heads=3,
+                        num_key_value_heads=1, head_dim=10), F32, "1GB"),
+    "mistral": (like_llama("mistral", intermediate_size=10, num_key_value_heads=2,
+                           sliding_window=None, head_dim=6), F32, "1GB"),
     "mixtral": (mixtral(num_local_experts=4), F32, "8KB"),
     "mixtral_tied": (mixtral(num_local_experts=5, num_experts_per_tok=3, head_dim=8,
                              tie_word_embeddings=True, sliding_window=64,
                              hidden_act="gelu_pytorch_tanh", rms_norm_eps=1e-3,
                              router_aux_loss_coef=0.02, router_jitter_noise=0.1,
                              rope_parameters=rope("linear", 500.0, factor=4.0)), BF16, "1GB"),
-    "qwen2": (like_llama("qwen2", num_key_value_heads=2, tie_word_embeddings=True), F32, "1GB"),
+    "qwen2": (like_llama("qwen2", vocab_size=45, num_key_value_heads=2, tie_word_embeddings=True),
+              F32, "1GB"),
     "qwen3": (like_llama("qwen3", num_key_value_heads=1, head_dim=6), BF16, "1GB"),
-    "qwen3_moe": (like_llama("qwen3_moe", num_hidden_layers=3, num_key_value_heads=2, head_dim=6,
-                             moe_intermediate_size=8, num_experts=5, num_experts_per_tok=2,
+    "qwen3_moe": (like_llama("qwen3_moe", hidden_size=12, intermediate_size=14,
+                             num_hidden_layers=3, num_key_value_heads=2, head_dim=4,
+                             moe_intermediate_size=4, num_experts=5, num_experts_per_tok=2,
                              mlp_only_layers=[0], norm_topk_prob=True), F32, "1GB"),
-    "qwen3_moe_scores": (like_llama("qwen3_moe", num_hidden_layers=3, num_key_value_heads=2,
-                                    head_dim=4, moe_intermediate_size=8, num_experts=4,
+    "qwen3_moe_scores": (like_llama("qwen3_moe", hidden_size=12, intermediate_size=10,
+                                    num_hidden_layers=3, num_key_value_heads=2, head_dim=4,
+                                    moe_intermediate_size=8, num_experts=4,
                                     num_experts_per_tok=3, decoder_sparse_step=2), F32, "1GB"),
     "qwen3_next": (like_llama(
         "qwen3_next", hidden_size=8, num_hidden_layers=4, num_attention_heads=2, head_dim=8,
@@ -229,8 +234,9 @@ MODELS = {
         shared_expert_intermediate_size=8, num_experts=3, num_experts_per_tok=2,
         linear_key_head_dim=5, linear_value_head_dim=3, linear_num_key_heads=2,
         linear_num_value_heads=6), F32, "1GB"),
-    "qwen3_yarn": (like_llama("qwen3", num_key_value_heads=2, head_dim=8, rope_parameters=rope(
-        "yarn", 1e4, factor=4.0, original_max_position_embeddings=16)), F32, "1GB"),
+    "qwen3_yarn": (like_llama(
+        "qwen3", intermediate_size=10, num_key_value_heads=2, head_dim=8, rope_parameters=rope(
+            "yarn", 1e4, factor=4.0, original_max_position_embeddings=16)), F32, "1GB"),
     "olmo2": (like_llama("olmo2", num_key_value_heads=2), F32, "1GB"),
     "phi3": (like_llama("phi3", num_key_value_heads=2, tie_word_embeddings=True), F32, "1GB"),
     "phi3_long": (like_llama("phi3", num_key_value_heads=2, max_position_embeddings=64,
@@ -242,7 +248,8 @@ MODELS = {
                              rope_parameters=rope("default", 1e4, partial_rotary_factor=0.75)),
                   BF16, "1GB"),
     "starcoder2": (like_llama("starcoder2", num_key_value_heads=2), F32, "1GB"),
-    "smollm3": (like_llama("smollm3", num_hidden_layers=4, num_key_value_heads=2), F32, "1GB"),
+    "smollm3": (like_llama("smollm3", num_hidden_layers=4, num_key_value_heads=2,
+                           intermediate_size=10), F32, "1GB"),
     "smollm3_listed": (like_llama("smollm3", num_hidden_layers=3, num_key_value_heads=1,
                                   no_rope_layers=[0, 1, 1], tie_word_embeddings=False), F16, "1GB"),
     "pythia": (like_llama("gpt_neox", num_attention_heads=2, rope_parameters=rope(
@@ -253,7 +260,8 @@ MODELS = {
     "mistral_window": (like_llama("mistral", num_key_value_heads=1, sliding_window=5), BF16, "1GB"),
     "qwen2_window": (like_llama("qwen2", num_key_value_heads=2, use_sliding_window=True,
                                 sliding_window=5, max_window_layers=1), F32, "1GB"),
-    "phi3_window": (like_llama("phi3", num_key_value_heads=4, sliding_window=7), F32, "1GB"),
+    "phi3_window": (like_llama("phi3", intermediate_size=10, num_key_value_heads=4,
+                               sliding_window=7), F32, "1GB"),
     "smollm3_window": (like_llama("smollm3", num_key_value_heads=2, use_sliding_window=True,
                                   sliding_window=5, no_rope_layers=[1, 0]), F32, "1GB"),
     "olmo3": (like_llama("olmo3", num_hidden_layers=4, num_key_value_heads=2, sliding_window=5,
@@ -263,8 +271,8 @@ MODELS = {
         rope_parameters={SLIDING: rope("default", 5e5), FULL: rope(
             "yarn", 5e5, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
             beta_slow=1.0, attention_factor=1.2)}), BF16, "1GB"),
-    "gemma2": (like_llama("gemma2", num_key_value_heads=2, head_dim=6, sliding_window=5,
-                          query_pre_attn_scalar=24), F32, "1GB"),
+    "gemma2": (like_llama("gemma2", intermediate_size=10, num_key_value_heads=2, head_dim=6,
+                          sliding_window=5, query_pre_attn_scalar=24), F32, "1GB"),
     "gemma3": (like_llama("gemma3_text", num_hidden_layers=3, num_key_value_heads=1, head_dim=6,
                           intermediate_size=12, sliding_window=5, query_pre_attn_scalar=24,
                           layer_types=[SLIDING, SLIDING, FULL], rope_parameters={
@@ -272,16 +280,20 @@ MODELS = {
                               FULL: rope("linear", 1e6, factor=8.0)}), F32, "1GB"),
     "olmoe": (like_llama("olmoe", num_key_value_heads=2, num_experts=4, num_experts_per_tok=2,
                          intermediate_size=8), F32, "1GB"),
-    "deepseek_v2": (deepseek("deepseek_v2", n_routed_experts=8, n_shared_experts=2, n_group=4,
-                             topk_group=2, topk_method="group_limited_greedy",
+    "deepseek_v2": (deepseek("deepseek_v2", hidden_size=12, intermediate_size=14,
+                             q_lora_rank=7, moe_intermediate_size=4, n_routed_experts=8,
+                             n_shared_experts=2, n_group=4, topk_group=2,
+                             topk_method="group_limited_greedy",
                              routed_scaling_factor=2.0), F32, "1GB"),
     "deepseek_v2_lite": (deepseek("deepseek_v2", q_lora_rank=None, n_routed_experts=4,
                                   n_shared_experts=1), BF16, "1GB"),
-    "deepseek_v3": (deepseek("deepseek_v3", n_routed_experts=8, n_shared_experts=1, n_group=4,
-                             topk_group=2, num_mtp_layers=0), F32, "1GB"),
+    "deepseek_v3": (deepseek("deepseek_v3", hidden_size=12, intermediate_size=14,
+                             q_lora_rank=7, moe_intermediate_size=4, n_routed_experts=8,
+                             n_shared_experts=1, n_group=4, topk_group=2,
+                             num_mtp_layers=0), F32, "1GB"),
     "deepseek_v3_yarn": (deepseek(
-        "deepseek_v3", n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1,
-        num_mtp_layers=0, rope_parameters=rope(
+        "deepseek_v3", hidden_size=12, intermediate_size=10, q_lora_rank=7, n_routed_experts=4,
+        n_shared_experts=1, n_group=1, topk_group=1, num_mtp_layers=0, rope_parameters=rope(
             "yarn", 1e4, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
             beta_slow=1.0, mscale=0.7, mscale_all_dim=1.0)), F32, "1GB"),
     "gpt_oss": (like_llama("gpt_oss", intermediate_size=8, num_local_experts=4,
@@ -314,8 +326,8 @@ MODELS = {
     "t5_v1_1": (t5(num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
                    num_heads=2, d_kv=4, layer_norm_epsilon=1e-3, decoder_start_token_id=3),
                 BF16, "1GB"),
-    "gemma": (like_llama("gemma", hidden_size=18, num_attention_heads=3, num_key_value_heads=1, head_dim=8), F32,
-              "1GB"),
+    "gemma": (like_llama("gemma", hidden_size=18, intermediate_size=10, num_attention_heads=3,
+                         num_key_value_heads=1, head_dim=8), F32, "1GB"),
 }
 
 
@@ -460,6 +472,9 @@ def write(name):
     is_untied_t5 = model_type == "t5" and members.get("tie_word_embeddings") is False
     if is_untied_t5:  # transformers 5 ties them in any case, but reads files in which they differ.
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+    tokens = config.vocab_size
+    if name == "qwen2":  # As in the published models, the table has rows without a token.
+        model.resize_token_embeddings(pad_to_multiple_of=VOCAB)
     randomise(model)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     if is_untied_t5:
@@ -467,7 +482,7 @@ def write(name):
         config |= dict(tie_word_embeddings=False)
         (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    save_scores(folder)
+    save_scores(folder, tokens)
     files = [file for file in folder.rglob("*") if file.is_file()]
     print(f"{folder}: {sum(file.stat().st_size for file in files)} bytes")
 

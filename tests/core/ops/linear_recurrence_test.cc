@@ -73,33 +73,110 @@ ReferenceInputs operands(const Graph& graph) {
   return in;
 }
 
+// What `set` makes of the values of a head's token, whose number is `token`.
+using SetToken = void (*)(ReferenceInputs& in, size_t token, size_t head);
+
+struct Evaluated {
+  ReferenceInputs in;
+  Values out, state;
+};
+
+Evaluated evaluated(const Setting& with, SetToken set = nullptr) {
+  const Mesh mesh;
+  const AxisRules rules;
+  Graph graph;
+  const TraceScope scope(graph, mesh, rules);
+  std::map<std::string, Tensor> in;
+  for (const auto& [name, type] : types_of(with.seq))
+    in[name] = input(name, InputKind::kBatch, parse_type(type));
+  LinearRecurrenceOptions more{.delta = with.delta};
+  if (with.segments) more.segment_ids = in["ids"];
+  if (with.state) more.state = in["state"];
+  const LinearRecurrence y =
+      linear_recurrence(in["q"], in["k"], in["v"], in["log_decay"], in["beta"], more);
+  output("out", y.out);
+  output("state", y.state);
+  ReferenceInputs values = operands(graph);
+  for (size_t i = 0; set != nullptr && i < kBatch * with.seq * kHeads; ++i)
+    set(values, i, i % kHeads);
+  const auto results = evaluate(graph, values, mesh);
+  return {values, results.at("out").values, results.at("state").values};
+}
+
+void require_near(const Values& a, const Values& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) REQUIRE(std::abs(a[i] - b[i]) < 1e-12);
+}
+
 TEST_CASE("linear_recurrence is its definition, token by token") {
   for (const size_t seq : {1, 2, 13, 64, 67, 130})
     for (const int options : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const Setting with{seq, options % 2 == 1, options / 2 % 2 == 1, options / 4 == 1};
       INFO(seq << " tokens, options " << options);
-      const Mesh mesh;
-      const AxisRules rules;
-      Graph graph;
-      const TraceScope scope(graph, mesh, rules);
-      std::map<std::string, Tensor> in;
-      for (const auto& [name, type] : types_of(seq))
-        in[name] = input(name, InputKind::kBatch, parse_type(type));
-      LinearRecurrenceOptions more{.delta = with.delta};
-      if (with.segments) more.segment_ids = in["ids"];
-      if (with.state) more.state = in["state"];
-      const LinearRecurrence y =
-          linear_recurrence(in["q"], in["k"], in["v"], in["log_decay"], in["beta"], more);
-      output("out", y.out);
-      output("state", y.state);
-      const ReferenceInputs values = operands(graph);
-      const auto results = evaluate(graph, values, mesh);
-      const auto [out, state] = defined(with, values);
-      for (size_t i = 0; i < out.size(); ++i)
-        REQUIRE(std::abs(results.at("out").values[i] - out[i]) < 1e-12);
-      for (size_t i = 0; i < state.size(); ++i)
-        REQUIRE(std::abs(results.at("state").values[i] - state[i]) < 1e-12);
+      const Evaluated op = evaluated(with);
+      const auto [out, state] = defined(with, op.in);
+      require_near(op.out, out);
+      require_near(op.state, state);
     }
+}
+
+constexpr size_t kLong = 150;  // Tokens; more than two chunks.
+
+// Sun et al., 2023, equation 8.
+double retention_decay(size_t head) { return 1.0 - std::exp2(-5.0 - static_cast<double>(head)); }
+
+// Their equation 5: (QK^T ⊙ D)V with D_nm = γ^(n-m) for n >= m.
+TEST_CASE("RetNet's retention is linear_recurrence with a constant decay") {
+  const Evaluated op =
+      evaluated({.seq = kLong}, [](ReferenceInputs& in, size_t token, size_t head) {
+        in.at("log_decay")[token] = std::log(retention_decay(head));
+        in.at("beta")[token] = 1.0;
+      });
+  Values out(op.out.size());
+  for (size_t row = 0; row < kBatch * kHeads; ++row)
+    for (size_t n = 0; n < kLong; ++n)
+      for (size_t m = 0; m <= n; ++m) {
+        const auto token = [&](size_t t) {
+          return (row / kHeads * kLong + t) * kHeads + row % kHeads;
+        };
+        double weight = 0.0;
+        for (size_t k = 0; k < kKeys; ++k)
+          weight += op.in.at("q")[token(n) * kKeys + k] * op.in.at("k")[token(m) * kKeys + k];
+        weight *= std::pow(retention_decay(row % kHeads), static_cast<double>(n - m));
+        for (size_t c = 0; c < kCols; ++c)
+          out[token(n) * kCols + c] += weight * op.in.at("v")[token(m) * kCols + c];
+      }
+  require_near(op.out, out);
+}
+
+// Dao and Gu, 2024, equation 1, with steps Δ_t: h = exp(Δ_t·A)·h + Δ_t·B_t·x_t^T, y_t = h^T·C_t.
+// Each head has its own A and Δ_t; all share B_t and C_t.
+TEST_CASE("Mamba-2's recurrence is linear_recurrence with a decay of each head and token") {
+  static constexpr double kSlopes[kHeads] = {-1.0, -16.0};  // A.
+  const Evaluated op =
+      evaluated({.seq = kLong}, [](ReferenceInputs& in, size_t token, size_t head) {
+        double& step = in.at("beta")[token];
+        step = 0.01 + 0.3 * step;
+        in.at("log_decay")[token] = step * kSlopes[head];
+        for (const char* name : {"q", "k"})
+          for (size_t k = 0; k < kKeys; ++k)
+            in.at(name)[token * kKeys + k] = in.at(name)[(token - head) * kKeys + k];
+      });
+  Values out(op.out.size());
+  for (size_t row = 0; row < kBatch * kHeads; ++row) {
+    double h[kKeys][kCols] = {};
+    for (size_t t = 0; t < kLong; ++t) {
+      const size_t first = (row / kHeads * kLong + t) * kHeads, token = first + row % kHeads;
+      const double step = op.in.at("beta")[token];
+      for (size_t k = 0; k < kKeys; ++k)
+        for (size_t c = 0; c < kCols; ++c) {
+          h[k][c] *= std::exp(step * kSlopes[row % kHeads]);
+          h[k][c] += step * op.in.at("k")[first * kKeys + k] * op.in.at("v")[token * kCols + c];
+          out[token * kCols + c] += h[k][c] * op.in.at("q")[first * kKeys + k];
+        }
+    }
+  }
+  require_near(op.out, out);
 }
 
 TEST_CASE("linear_recurrence: batch and heads may be split, nothing else") {
