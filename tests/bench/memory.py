@@ -5,10 +5,10 @@
     tests/bench/memory.py [--runexp=build/release/bin/runexp] [--before=OTHER/bin/runexp] [--jobs=2]
 
 Prints the table of docs/performance.md. The bound is what no order of launches avoids with the
-recipe's mesh and remat policy: weights, optimizer state and batch, and the gradients of all weights
-(which are clipped by their global norm) or all that the forward pass saves, whichever is more; both
-with microbatches, without what the stages of a pipeline save. --before is the runexp of another
-commit, whose peaks are a column.
+recipe's mesh, schedule and remat policy: weights, optimizer state and batch, and the gradients of
+all weights (which are clipped by their global norm) or all that the forward pass saves, whichever
+is more; both with microbatches, of which the first stage of a pipeline saves as many as its
+schedule holds. --before is the runexp of another commit, whose peaks are a column.
 """
 import argparse
 import concurrent.futures
@@ -54,7 +54,9 @@ def least_bytes(plan, num_microbatches):
     kept = memory["parameters"] + memory["optimizer_state"] + memory["batch"]
     gradients, saved = memory["parameters"], sum(plan["saved_for_backward"].values())
     if "pipeline" in plan:
-        return kept + gradients
+        pipeline = plan["pipeline"]
+        held = max(pipeline["activations_held"]) / (pipeline["stages"] * pipeline["chunks"])
+        return kept + gradients + held * saved
     return kept + (gradients + saved if num_microbatches > 1 else max(gradients, saved))
 
 
