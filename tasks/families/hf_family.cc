@@ -105,9 +105,9 @@ const HfFamily& hf_family(std::string_view model_type, const std::string& where)
        did_you_mean(std::string(model_type), names));
 }
 
-HfConfig read_hf_config(std::string_view text, const std::string& where) {
+HfConfig read_hf_config(std::string_view text, const std::string& where, const HasHead& has_head) {
   const Json json = parse_json(text, where);
-  ConfigMembers members(json);
+  ConfigMembers members(json, has_head);
   std::string model_type;
   members.text("model_type", model_type, "");
   HfConfig config;
@@ -130,7 +130,7 @@ WrittenConfig write_hf_config(const HfFamily& family, LayeredLm model) {
     if (written.has_other_parts) return written;
     const std::string text = fmt::format("{{\n{}\n}}", fmt::join(written.lines, ",\n"));
     const Json json = parse_json(text, fmt::format("as {}", family.model_type));
-    ConfigMembers read(json);
+    ConfigMembers read(json, [&] { return original.has_own_head(); });
     written.model = settled(read_members(family, read));
   } catch (const Error& error) {
     written.has_other_parts = !members.reasons().empty();

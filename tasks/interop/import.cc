@@ -145,7 +145,8 @@ class Import final : public BaseRun {
   // Checks config.json against the experiment, and the files against both.
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) {
     const std::string file = (options_.input / "config.json").string();
-    const HfModel model = model_as_in(read_hf_config(files_.config_json(), file), config);
+    const auto has_head = [&] { return files_.find("lm_head.weight") != nullptr; };
+    const HfModel model = model_as_in(read_hf_config(files_.config_json(), file, has_head), config);
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
@@ -202,7 +203,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const HfFil
     }
   }
   // A tied head may be stored beside the embedding table, with the same values.
-  if (!model.theirs.lm.separate_embedding_tpl.has()) known.insert("lm_head.weight");
+  if (!model.theirs.has_own_head()) known.insert("lm_head.weight");
   const auto is_ignored = [&](const std::string& name) {
     return model.family->is_ignored != nullptr && model.family->is_ignored(name, model.theirs);
   };
