@@ -14,6 +14,11 @@ namespace tessera {
 namespace {
 
 constexpr double kInitScale = 0.02;  // For weights that are not read.
+constexpr const char* kTextOnly =
+    "models with a tower for images or sound are not supported, only their text model alone (for "
+    "Gemma 3: Gemma3ForCausalLM). Save it with transformers: m = AutoModelForImageTextToText."
+    "from_pretrained(FROM); t = AutoModelForCausalLM.from_config(m.config.text_config); t.model, "
+    "t.lm_head = m.model.language_model, m.lm_head; t.save_pretrained(TO)";
 
 // By model_type; several of one name are found out when it is used.
 std::multimap<std::string_view, std::unique_ptr<const HfFamily>>& registry() {
@@ -108,6 +113,8 @@ const HfFamily& hf_family(std::string_view model_type, const std::string& where)
 HfConfig read_hf_config(std::string_view text, const std::string& where, const HasHead& has_head) {
   const Json json = parse_json(text, where);
   ConfigMembers members(json, has_head);
+  for (const char* part : {"vision_config", "audio_config", "text_config"})
+    members.absent(part, kTextOnly);
   std::string model_type;
   members.text("model_type", model_type, "");
   HfConfig config;
