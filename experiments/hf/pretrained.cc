@@ -16,6 +16,7 @@
 #include "inputs/streaming/streaming_text_input.h"
 #include "layers/models/transformer.h"
 #include "plugins/registry.h"
+#include "tasks/interop/hf_files.h"
 #include "tasks/interop/hf_model.h"
 #include "tasks/task/config/experiment.h"
 #include "tasks/task/learner/schedules.h"
@@ -66,10 +67,11 @@ HfConfig config_of(const Pretrained& e) {
     fail(
         "hf.Pretrained needs a Hugging Face directory with a config.json; give it with --set "
         "path=DIR");
+  const std::string path = path_or_url(e.path, "path");
   const std::filesystem::path file =
-      local_copy(path_or_url(e.path, "path"), [](auto name) { return name == "config.json"; }) /
-      "config.json";
-  HfConfig config = read_hf_config(read_file(file), file.string());
+      local_copy(path, [](auto name) { return name == "config.json"; }) / "config.json";
+  HfConfig config = read_hf_config(read_file(file), file.string(),
+                                   [&] { return has_tensor(path, "lm_head.weight"); });
   const Template<BasePositionEmbedding>& positions = config.model.lm.position_emb_tpl;
   if (!positions.holds<TrainablePositionalEmbedding::HParams>()) return config;
   const auto& table = positions.as<TrainablePositionalEmbedding::HParams>();

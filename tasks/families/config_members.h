@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,6 +29,9 @@ namespace tessera {
 // By transformers' names. Error with the nearest name.
 Template<Activation> activation_named(const std::string& name, const std::string& where);
 
+// Whether the files beside a config.json have a tensor for the head; nothing: unknown.
+using HasHead = std::function<std::optional<bool>()>;
+
 class ConfigMembers {
  public:
   // Upper bounds of sizes: products of three still fit in 64 bits.
@@ -35,8 +39,9 @@ class ConfigMembers {
   static constexpr int64_t kMostDims = 1 << 20;
   static constexpr int64_t kMostHidden = 16 * kMostDims;
 
-  ConfigMembers() = default;                                  // Writes.
-  explicit ConfigMembers(const Json& json) : json_(&json) {}  // Reads.
+  ConfigMembers() = default;                                       // Writes.
+  explicit ConfigMembers(const Json& json, HasHead has_head = {})  // Reads.
+      : json_(&json), has_head_(std::move(has_head)) {}
 
   bool reads() const { return json_ != nullptr; }
   // "config.json", for messages.
@@ -94,6 +99,7 @@ class ConfigMembers {
 
   // In reading: a member that is present and not null, or nullptr.
   const Json* find(std::string_view name);
+  std::optional<bool> has_head() const { return has_head_ ? has_head_() : std::nullopt; }
   // Whether it is present and null.
   bool is_null(std::string_view name) const;
   // In writing: adds a member, unless one of this name was added. In reading: nothing.
@@ -145,6 +151,7 @@ class ConfigMembers {
   void bind_number(std::string_view name, double* value, std::optional<double> otherwise);
 
   const Json* json_ = nullptr;
+  HasHead has_head_;
   std::set<std::string, std::less<>> read_;
   std::vector<std::string> lines_;
   std::set<std::string, std::less<>> written_;

@@ -15,12 +15,10 @@ namespace {
 // √model_dims, norms whose scales are stored minus 1, and biases of attention.
 void bind_gemma(ConfigMembers& config, LayeredLm& model, NormPolicy policy = NormPolicy::kPre) {
   bind_decoder(config, model, {.tied = true, .policy = policy});
-  if (auto& embedding_tpl = model.lm.separate_embedding_tpl; embedding_tpl.has())
-    config.part<Embedding::HParams>(embedding_tpl, "separate_embedding_tpl").scale_sqrt_depth =
-        true;
+  if (model.has_own_head())
+    model.lm.separate_embedding_tpl.as<Embedding::HParams>().scale_sqrt_depth = true;
   else
-    config.part<SharedEmbeddingSoftmax::HParams>(model.lm.softmax_tpl, "softmax_tpl")
-        .scale_sqrt_depth = true;
+    model.lm.softmax_tpl.as<SharedEmbeddingSoftmax::HParams>().scale_sqrt_depth = true;
   model.lm.final_ln_tpl.as<RmsNorm::HParams>().direct_scale = false;
   for (TransformerBlock::HParams& layer : model.layers) {
     layer.norm_tpl.as<RmsNorm::HParams>().direct_scale = false;

@@ -14,6 +14,11 @@ namespace tessera {
 namespace {
 
 constexpr double kInitScale = 0.02;  // For weights that are not read.
+constexpr const char* kTextOnly =
+    "models with a tower for images or sound are not supported, only their text model alone (for "
+    "Gemma 3: Gemma3ForCausalLM). Save it with transformers: m = AutoModelForImageTextToText."
+    "from_pretrained(FROM); t = AutoModelForCausalLM.from_config(m.config.text_config); t.model, "
+    "t.lm_head = m.model.language_model, m.lm_head; t.save_pretrained(TO)";
 
 // By model_type; several of one name are found out when it is used.
 std::multimap<std::string_view, std::unique_ptr<const HfFamily>>& registry() {
@@ -105,9 +110,11 @@ const HfFamily& hf_family(std::string_view model_type, const std::string& where)
        did_you_mean(std::string(model_type), names));
 }
 
-HfConfig read_hf_config(std::string_view text, const std::string& where) {
+HfConfig read_hf_config(std::string_view text, const std::string& where, const HasHead& has_head) {
   const Json json = parse_json(text, where);
-  ConfigMembers members(json);
+  ConfigMembers members(json, has_head);
+  for (const char* part : {"vision_config", "audio_config", "text_config"})
+    members.absent(part, kTextOnly);
   std::string model_type;
   members.text("model_type", model_type, "");
   HfConfig config;
@@ -130,7 +137,7 @@ WrittenConfig write_hf_config(const HfFamily& family, LayeredLm model) {
     if (written.has_other_parts) return written;
     const std::string text = fmt::format("{{\n{}\n}}", fmt::join(written.lines, ",\n"));
     const Json json = parse_json(text, fmt::format("as {}", family.model_type));
-    ConfigMembers read(json);
+    ConfigMembers read(json, [&] { return original.has_own_head(); });
     written.model = settled(read_members(family, read));
   } catch (const Error& error) {
     written.has_other_parts = !members.reasons().empty();

@@ -68,8 +68,9 @@ struct HfConfig {
   std::vector<std::string> unread;  // Members that might matter, but are not known.
 };
 // Error for missing members, wrong types, values out of range, and features that our models lack;
-// `where` is the file.
-HfConfig read_hf_config(std::string_view text, const std::string& where);
+// `where` is the file. `has_head` is asked where config.json does not tell whether a head is tied.
+HfConfig read_hf_config(std::string_view text, const std::string& where,
+                        const HasHead& has_head = {});
 
 // A model as one of a family.
 struct WrittenConfig {

@@ -28,6 +28,8 @@ struct LayerList {
 struct LayeredLm : LayerList {
   TransformerLm::HParams lm;  // The stacked_transformer_tpl, also of its encoder, has no meaning.
   LayerList encoder;          // Empty without an encoder.
+
+  bool has_own_head() const { return lm.separate_embedding_tpl.has(); }  // It is not tied.
 };
 
 // The rotary positions of a layer's attention, or null if it has no place for them.

@@ -14,8 +14,7 @@ void llama_members(ConfigMembers& config, LayeredLm& model) {
     auto& attention = bind_attention(config, model, layer);
     bind_attention_bias(config, attention, false);
     bind_rotary(config, attention, {});
-    auto& ffn = bind_gated_feed_forward(config, model, layer);
-    config.flag("mlp_bias", ffn.use_bias, false);
+    config.flag("mlp_bias", bind_gated_feed_forward(config, model, layer).use_bias, false);
   }
 }
 
@@ -40,8 +39,7 @@ void granite_members(ConfigMembers& config, LayeredLm& model) {
     config.positive("attention_multiplier", attention.query_scale, 1.0);
     bind_attention_bias(config, attention, false);
     bind_rotary(config, attention, {});
-    auto& ffn = bind_gated_feed_forward(config, model, layer);
-    config.flag("mlp_bias", ffn.use_bias, false);
+    config.flag("mlp_bias", bind_gated_feed_forward(config, model, layer).use_bias, false);
   }
 }
 
@@ -79,8 +77,7 @@ void smollm3_members(ConfigMembers& config, LayeredLm& model) {
     auto& attention = bind_attention(config, model, layer);
     bind_attention_bias(config, attention, false);
     if (rotary[i] != 0) bind_rotary(config, attention, {.theta = 2e6, .max_positions = 32768});
-    auto& ffn = bind_gated_feed_forward(config, model, layer);
-    config.flag("mlp_bias", ffn.use_bias, false);
+    config.flag("mlp_bias", bind_gated_feed_forward(config, model, layer).use_bias, false);
   }
   const auto slides = [&](size_t i) { return rotary[i] == 0; };
   bind_windows(config, model, {.has_switch = true, .layer_types = sliding_layers(model, slides)});

@@ -9,21 +9,18 @@ namespace tessera {
 namespace {
 
 // local_attention: the tokens around each one in the layers that layer_types names; half of them,
-// rounded down, are before it.
+// rounded down, are before it: of 1, none.
 void bind_local_attention(ConfigMembers& config, LayeredLm& model) {
   int64_t around = 128, period = 3;
-  std::vector<std::string> types;
-  if (config.reads()) {
-    config.size("global_attn_every_n_layers", period, 3);
-    types = sliding_layers(model, [&](size_t i) { return static_cast<int64_t>(i) % period != 0; });
-  } else {
-    for (TransformerBlock::HParams& layer : model.layers)
-      if (const auto& window = attention_in(layer).window; window.has())
-        around = 2 * (window.get() - 1);
-    types =
-        sliding_layers(model, [&](size_t i) { return attention_in(model.layers[i]).window.has(); });
-  }
-  config.number("local_attention", around, 128);
+  if (config.reads()) config.size("global_attn_every_n_layers", period, 3);
+  for (TransformerBlock::HParams& layer : model.layers)
+    if (const auto& window = attention_in(layer).window; window.has())
+      around = window.get() == 1 ? 1 : 2 * (window.get() - 1);
+  std::vector<std::string> types = sliding_layers(model, [&](size_t i) {
+    return config.reads() ? static_cast<int64_t>(i) % period != 0
+                          : attention_in(model.layers[i]).window.has();
+  });
+  config.size("local_attention", around, 128, ConfigMembers::kMostTokens);
   bind_layer_types(config, model, types);
   for (size_t i = 0; i < types.size(); ++i)
     if (types[i] == kSlidingAttention) attention_in(model.layers[i]).window = around / 2 + 1;
@@ -87,7 +84,7 @@ void modernbert_members(ConfigMembers& config, LayeredLm& model) {
 
 // Copies of the table, beside it.
 bool modernbert_ignores(std::string_view name, const LayeredLm& model) {
-  return name == "decoder.weight" && !model.lm.separate_embedding_tpl.has();
+  return name == "decoder.weight" && !model.has_own_head();
 }
 
 const FamilyRegistrar kModernBert{

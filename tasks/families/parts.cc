@@ -59,7 +59,7 @@ void bind_sizes(ConfigMembers& config, LayeredLm& model, const SizeNames& names)
 }
 
 void bind_head(ConfigMembers& config, LayeredLm& model, bool tied_by_default) {
-  bool tied = !model.lm.separate_embedding_tpl.has();
+  bool tied = !model.has_own_head();
   config.flag("tie_word_embeddings", tied, tied_by_default);
   if (tied) {
     config.part<SharedEmbeddingSoftmax::HParams>(model.lm.softmax_tpl, "softmax_tpl");

@@ -73,14 +73,17 @@ void bind_t5_layer(ConfigMembers& config, LayeredLm& model, TransformerBlock::HP
   cross.cross = true;
 }
 
-// transformers 5 writes tie_word_embeddings=true in any case, and scale_decoder_outputs.
+// transformers 5 writes tie_word_embeddings=true in any case, and scale_decoder_outputs; the head
+// is tied if its tensor is not in the files.
 void bind_t5_head(ConfigMembers& config, LayeredLm& model) {
   bind_head(config, model, true);
-  double& multiplier = softmax_options(model).multiplier;
-  bool scales = multiplier != 1.0;
-  config.flag("scale_decoder_outputs", scales, !model.lm.separate_embedding_tpl.has());
+  const bool tied = !model.has_own_head();
+  bool scales = softmax_options(model).multiplier != 1.0;
+  config.flag("scale_decoder_outputs", scales, tied);
   if (!config.reads()) return;
-  if (!scales && !model.lm.separate_embedding_tpl.has()) {
+  model.lm.softmax_tpl = SharedEmbeddingSoftmax::HParams{};
+  model.lm.separate_embedding_tpl = Template<Embedding>();
+  if (config.has_head().value_or(!tied || !scales)) {
     model.lm.softmax_tpl = FullSoftmax::HParams{};
     model.lm.separate_embedding_tpl = Embedding::HParams{};
   }

@@ -156,7 +156,8 @@ class Export final : public BaseRun {
     imported_ = kept_hf_config(setting_.job_log_dir);
     if (!imported_.empty()) {
       try {
-        return hf_model_of(config_, read_hf_config(imported_, "hf_config.json"));
+        const auto has_head = [&] { return layered_lm_of(config_).has_own_head(); };
+        return hf_model_of(config_, read_hf_config(imported_, "hf_config.json", has_head));
       } catch (const Error& error) {
         console_.info(
             fmt::format("note: the model is not that of the import any more: {}", error.what()));

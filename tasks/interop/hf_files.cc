@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/storage/storage.h"
 
 namespace tessera {
 namespace {
@@ -108,6 +109,16 @@ std::vector<float> mxfp4_values(SafetensorsType type) {
 }
 
 }  // namespace
+
+std::optional<bool> has_tensor(const std::filesystem::path& folder, const std::string& name) {
+  if (const std::filesystem::path whole = folder / "model.safetensors"; path_exists(whole)) {
+    const SafetensorsFile file(whole);
+    return std::ranges::count(file.header().tensors, name, &SafetensorsTensor::name) > 0;
+  }
+  const std::filesystem::path index = folder / "model.safetensors.index.json";
+  if (!path_exists(index)) return {};
+  return parse_safetensors_index(read_file(index), index.string()).contains(name);
+}
 
 // The method is read first: a file may have a dtype of a method that is refused.
 HfFiles::HfFiles(const std::filesystem::path& directory)

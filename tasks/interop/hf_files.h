@@ -16,6 +16,10 @@
 
 namespace tessera {
 
+// Whether the files of a folder, or of a URL, have a tensor: by the index, or the header of the one
+// file. Nothing if there are no files.
+std::optional<bool> has_tensor(const std::filesystem::path& folder, const std::string& name);
+
 // quantization_config in config.json.
 struct HfQuantisation {
   enum class Method { kNone, kFp8, kMxfp4 };

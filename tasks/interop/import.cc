@@ -120,19 +120,31 @@ class Import final : public BaseRun {
     });
     if (processes_.is_first()) {
       keep_hf_config(setting_.job_log_dir, without_quantization(files_.config_json()));
-      keep_tokenizer();
+      if (tokenizer_) write_run_tokenizer(setting_.job_log_dir, *tokenizer_);
     }
     return said("are imported as");
   }
 
  private:
-  // Lets decode mode use text before there is data.
-  void keep_tokenizer() {
+  // Lets decode mode use text before there is data. Error if a text may have an id without a row.
+  void read_tokenizer(int64_t rows) {
     try {
-      write_run_tokenizer(setting_.job_log_dir, *make_tokenizer(options_.input.string()));
+      tokenizer_ = make_tokenizer(options_.input.string());
     } catch (const Error& error) {
-      console_.info(fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
+      return console_.info(
+          fmt::format("note: no tokenizer is saved with the run: {}", error.what()));
     }
+    const std::string sizes =
+        fmt::format("the tokenizer has {} ids, but the table of embeddings has {} rows",
+                    tokenizer_->vocab_size(), rows);
+    for (int64_t id = rows; id < tokenizer_->vocab_size(); ++id)
+      if (tokenizer_->may_be_drawn(static_cast<int32_t>(id)) || id == tokenizer_->start_id())
+        fail(
+            "{}: {}, and texts may have id {}; use the model's own tokenizer, or give the table "
+            "more rows (resize_token_embeddings of transformers)",
+            options_.input.string(), sizes, id);
+    if (tokenizer_->vocab_size() > rows)
+      console_.info(fmt::format("note: {}; the ids beyond are special, texts lack them", sizes));
   }
 
   int said(std::string_view state) {
@@ -145,7 +157,8 @@ class Import final : public BaseRun {
   // Checks config.json against the experiment, and the files against both.
   std::vector<HfTensor> checked_tensors(const ExperimentConfig& config) {
     const std::string file = (options_.input / "config.json").string();
-    const HfModel model = model_as_in(read_hf_config(files_.config_json(), file), config);
+    const auto has_head = [&] { return files_.find("lm_head.weight") != nullptr; };
+    const HfModel model = model_as_in(read_hf_config(files_.config_json(), file, has_head), config);
     const std::unique_ptr<BaseTask> task = config.task.instantiate();
     if (const std::string& other = task->train().init_from.directory; !other.empty())
       fail(
@@ -157,6 +170,7 @@ class Import final : public BaseRun {
       fail(
           "{} has no values for {}; import with --exp=hf.Pretrained, then set task.train.init_from",
           options_.input.string(), fmt::join(others, ", "));
+    read_tokenizer(model.theirs.lm.vocab_size.get());
     return match_hf_tensors(hf_tensors(model, table), files_, model);
   }
 
@@ -179,6 +193,7 @@ class Import final : public BaseRun {
   ProcessGroup& processes_;
   Console console_;
   HfFiles files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<HfTensor> tensors_;
   std::optional<FirstStep> first_step_;
 };
@@ -202,7 +217,7 @@ std::vector<HfTensor> match_hf_tensors(std::vector<HfTensor> wanted, const HfFil
     }
   }
   // A tied head may be stored beside the embedding table, with the same values.
-  if (!model.theirs.lm.separate_embedding_tpl.has()) known.insert("lm_head.weight");
+  if (!model.theirs.has_own_head()) known.insert("lm_head.weight");
   const auto is_ignored = [&](const std::string& name) {
     return model.family->is_ignored != nullptr && model.family->is_ignored(name, model.theirs);
   };

@@ -3,16 +3,21 @@
 // mesh and after a resume.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "core/io/file.h"
 #include "inputs/base_input.h"
 #include "inputs/masked_input.h"
 #include "inputs/span_corruption_input.h"
 #include "inputs/streaming/streaming_text_input.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer_lm.h"
 #include "plugins/configure.h"
 #include "plugins/loader.h"
 #include "plugins/lookup.h"
+#include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/metrics_lines.h"
@@ -95,6 +100,25 @@ TEST_CASE("an imported model with an encoder is trained on corrupted spans") {
   settings.emplace_back("first_sentinel_id=20");
   const ExperimentConfig config = config_of("hf.Pretrained", settings);
   REQUIRE(config.input.as<SpanCorruptionInput::HParams>().first_sentinel_id.get() == 20);
+}
+
+// transformers 5 calls the head of every T5 tied.
+TEST_CASE("the head of an imported T5 is tied if its files have none") {
+  const TemporaryDirectory directory;
+  const std::string goldens = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/hugging_face/";
+  for (const std::string name : {"t5", "t5_v1_1"}) {
+    std::filesystem::copy(goldens + name, directory / name);
+    std::string text = read_file(directory / name / "config.json");
+    for (const std::string flag : {"tie_word_embeddings", "scale_decoder_outputs"})
+      text.replace(text.find(flag), flag.size(), "_" + flag);
+    text.insert(1, R"("tie_word_embeddings": true, "scale_decoder_outputs": false, )");
+    write_bytes(directory / name / "config.json", text);
+    const ExperimentConfig config =
+        config_of("hf.Pretrained", {"path=" + (directory / name).string()});
+    const auto& model = config.task.as<SingleTask::HParams>().model.as<LanguageModel::HParams>();
+    REQUIRE(model.lm_tpl.as<TransformerLm::HParams>().separate_embedding_tpl.has() ==
+            (name == "t5_v1_1"));
+  }
 }
 
 TEST_CASE("bert's loss is that of the chosen tokens") {

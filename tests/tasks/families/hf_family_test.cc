@@ -141,9 +141,9 @@ TEST_CASE("a family is found by its model_type, and two of one name are an error
                Contains("two families are registered as 'zz_twice'"));
 }
 
-// The error for a valid configuration with one member replaced.
-std::string message_with(const std::string& name, const std::string& value,
-                         const std::string& golden_name = "llama") {
+// A valid configuration with one member replaced, and its error.
+std::string golden_with(const std::string& name, const std::string& value,
+                        const std::string& golden_name = "llama") {
   std::string text = golden(golden_name);
   const size_t at = text.find("\"" + name + "\":");
   if (at != std::string::npos) {
@@ -153,7 +153,11 @@ std::string message_with(const std::string& name, const std::string& value,
   } else {
     text.insert(text.find('{') + 1, fmt::format("\"{}\": {},", name, value));
   }
-  return error_of([&] { read_hf_config(text, "config.json"); });
+  return text;
+}
+std::string message_with(const std::string& name, const std::string& value,
+                         const std::string& golden_name = "llama") {
+  return error_of([&] { read_hf_config(golden_with(name, value, golden_name), "config.json"); });
 }
 
 TEST_CASE("a model that is not supported is rejected with the reason") {
@@ -224,6 +228,43 @@ TEST_CASE("a masked model with other parts is rejected with the reason") {
                Contains("layer_types has 1 entries for 3 layers"));
   REQUIRE_THAT(message_with("rope_scaling", "{\"factor\": 2.0}", "modernbert"),
                Contains("rope_scaling: expected rope_parameters"));
+}
+
+// Gemma3ForConditionalGeneration, as published, and an unknown one; then a tower beside a text
+// model.
+TEST_CASE("a model with a tower for images is rejected with what to do") {
+  for (const std::string text :
+       {R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config":
+            {"model_type": "siglip_vision_model"}})",
+        R"({"model_type": "seer", "vision_config": {}})"})
+    REQUIRE_THAT(error_of([&] { read_hf_config(text, "config.json"); }),
+                 Contains("config.json: vision_config: models with a tower for images") &&
+                     Contains("Gemma3ForCausalLM") && Contains("m.config.text_config"));
+  for (const std::string name : {"vision_config", "audio_config", "text_config"}) {
+    REQUIRE_THAT(message_with(name, "{\"hidden_size\": 8}", "gemma3"),
+                 Contains(name + ": models with a tower for images or sound are not supported"));
+    REQUIRE(message_with(name, "null", "gemma3") == "no error");
+  }
+}
+
+// local_attention / 2 tokens on each side; 0 would be read as 1.
+TEST_CASE("a ModernBERT's window is written as the size that has this window") {
+  REQUIRE_THAT(message_with("local_attention", "0", "modernbert"),
+               Contains("local_attention is 0, expected a number from 1 to"));
+  struct Window {
+    int64_t read, window, written;
+  };
+  for (const auto& [read, window, written] :
+       {Window{1, 1, 1}, {2, 2, 2}, {3, 2, 2}, {4, 3, 4}, {129, 65, 128}}) {
+    const std::string text = golden_with("local_attention", std::to_string(read), "modernbert");
+    const HfConfig config = read_hf_config(text, "config.json");
+    const TransformerBlock::HParams& layer = config.model.layers[1];
+    REQUIRE(layer.attention_tpl.as<DotProductAttention::HParams>().window.get_or(0) == window);
+    const WrittenConfig result = write_hf_config(*config.family, settled(config));
+    REQUIRE(result.reasons == std::vector<std::string>{});
+    REQUIRE_THAT(text_of(result, *config.family),
+                 Contains(fmt::format("\"local_attention\": {},", written)));
+  }
 }
 
 // The members of its published file.

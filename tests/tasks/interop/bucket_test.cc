@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "inputs/tokenizers/make_tokenizer.h"
+#include "tasks/interop/hf_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/s3_server.h"
 #include "tests/support/source_tree.h"
@@ -55,6 +56,16 @@ TEST_CASE("a model of Hugging Face is imported by its name, without files that a
   REQUIRE_THAT(
       error_of([&] { import_hf(hf_experiment("gpt2"), "hf://tests/none", directory / "x"); }),
       Contains("hf://tests/none"));
+}
+
+TEST_CASE("whether a bucket has a tensor is known without a copy of its weights") {
+  const S3Server server;
+  put_folder(server, hf_golden("t5_v1_1"), "bucket/t5");
+  REQUIRE(has_tensor("s3://bucket/t5", "lm_head.weight") == true);
+  REQUIRE(has_tensor("s3://bucket/t5", "head.weight") == false);
+  REQUIRE(!has_tensor("s3://bucket/t6", "lm_head.weight").has_value());
+  server.put("bucket/t6/model.safetensors.index.json", R"({"weight_map": {"b": "c"}})");
+  REQUIRE(has_tensor("s3://bucket/t6", "b") == true);
 }
 
 TEST_CASE("a tokenizer in a bucket is that of its files") {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files that an export writes, and what it rejects.
 #include <cstdlib>
+#include <regex>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "tasks/interop/hf_files.h"
 #include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden_text.h"
@@ -117,6 +119,21 @@ TEST_CASE("an invalid export is rejected with a reason and writes nothing") {
   REQUIRE_FALSE(fs::exists(directory / "out"));
 }
 
+// A golden's model with another value of a member of its config.json.
+struct OtherMember {
+  std::string golden, member = "", value = "";
+};
+
+ExperimentConfig experiment_with(const OtherMember& other) {
+  const fs::path files = hf_golden(other.golden);
+  const std::regex member(fmt::format("\"{}\": [^,]*", other.member));
+  const std::string text = std::regex_replace(read_file(files / "config.json"), member,
+                                              fmt::format("\"{}\": {}", other.member, other.value));
+  const auto has_head = [&] { return has_tensor(files, "lm_head.weight"); };
+  return hf_experiment(
+      model_of_hf(read_hf_config(text, "config.json", has_head), StackStyle::kRepeated));
+}
+
 // Needs TESSERA_PYTHON to name a Python that has transformers. The logits of trained and exported
 // models equal those that transformers computes from the exported files.
 TEST_CASE("transformers loads exported models and computes the same logits", "[full]") {
@@ -127,16 +144,21 @@ TEST_CASE("transformers loads exported models and computes the same logits", "[f
   }
   const TemporaryDirectory directory;
   std::string folders;
-  for (const std::string& name : hf_golden_names()) {
-    ExperimentConfig config = hf_experiment(name, StackStyle::kRepeated);
-    train_hf(config, directory / name / "run", 3);
-    const fs::path out = directory / name / "out";
+  std::vector<OtherMember> models = {{"t5", "scale_decoder_outputs", "false"},
+                                     {"t5_v1_1", "scale_decoder_outputs", "true"},
+                                     {"modernbert", "local_attention", "1"}};
+  for (const std::string& name : hf_golden_names()) models.push_back({name});
+  for (const OtherMember& model : models) {
+    const std::string name = model.golden;
+    const ExperimentConfig config = experiment_with(model);
+    const fs::path place = directory / (name + model.member), out = place / "out";
+    train_hf(config, place / "run", 3);
     RunWith options;
     options.of_mode<ExportOptions>().family = hf_golden_config(name).family->model_type;
     options.of_mode<ExportOptions>().max_shard_bytes = name.ends_with("untied") ? 6000 : 1000000;
-    export_hf(config, directory / name / "run", out, options);
+    export_hf(config, place / "run", out, options);
     HfScores scores = read_scores(hf_golden(name));
-    scores.logits = logits_of(config, directory / name / "run", scores.ids, {scores.encoder_ids});
+    scores.logits = logits_of(config, place / "run", scores.ids, {scores.encoder_ids});
     write_scores(out, scores);
     folders += " " + out.string();
   }

@@ -51,6 +51,47 @@ TEST_CASE("import keeps the tokenizer with the run, and export writes it unchang
   REQUIRE_THAT(read_bytes(directory / "out/tessera_export.json"), Contains("tokenizer.json"));
 }
 
+// A tokenizer of 48 + `more` ids for a table of 48 rows; the last is that of `content`.
+std::string tokenizer_of(int64_t more, const std::string& added) {
+  std::string vocabulary;
+  for (int64_t id = 0; id < 48 + more; ++id)
+    vocabulary += fmt::format("{}\"{}{}\": {}", id == 0 ? "" : ", ", 'a', id, id);
+  return fmt::format(R"({{"added_tokens": [{}], "pre_tokenizer": {{"type": "ByteLevel"}},
+    "model": {{"type": "BPE", "vocab": {{{}}}, "merges": []}}}})",
+                     added, vocabulary);
+}
+
+TEST_CASE("a tokenizer whose texts may have ids beyond the table of embeddings is not imported") {
+  const std::string special = R"({"id": 50, "content": "<x>", "special": true})",
+                    text = R"({"id": 50, "content": "<x>", "special": false})";
+  struct Case {
+    std::string json, settings, error;
+  };
+  const Case cases[] = {
+      {tokenizer_of(-8, ""), "{}", "no error"},
+      {tokenizer_of(0, ""), "{}", "no error"},
+      {tokenizer_of(1, ""), "{}", "the tokenizer has 49 ids, but the table of embeddings has 48"},
+      {tokenizer_of(0, text), "{}",
+       "has 51 ids, but the table of embeddings has 48 rows, and "
+       "texts may have id 50; "},
+      {tokenizer_of(0, special), "{}", "no error"},
+      {tokenizer_of(0, special), R"({"eos_token": "<x>"})", "texts may have id 50"},
+      {tokenizer_of(0, special), R"({"bos_token": "<x>"})", "texts may have id 50"}};
+  for (const Case& each : cases) {
+    CAPTURE(each.json, each.settings);
+    const TemporaryDirectory directory;
+    fs::copy(hf_golden("llama"), directory / "hf");
+    write_bytes(directory / "hf/tokenizer.json", each.json);
+    write_bytes(directory / "hf/tokenizer_config.json", each.settings);
+    const auto import = [&] {
+      import_hf(hf_experiment("llama"), directory / "hf", directory / "run");
+    };
+    REQUIRE_THAT(error_of(import), Contains(each.error));
+    REQUIRE(fs::exists(directory / "run") == (each.error == "no error"));
+    if (each.error == "no error") REQUIRE(read_run_tokenizer(directory / "run") != nullptr);
+  }
+}
+
 TEST_CASE("a tokenizer without tokenizer_config.json is exported with a default one") {
   const TemporaryDirectory directory;
   write_bytes(directory / "tokenizer.json", kTokenizer);

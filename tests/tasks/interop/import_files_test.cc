@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Import of directories that differ from what current transformers versions write.
 #include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "layers/experts/moe_feed_forward.h"
+#include "tasks/interop/export.h"
+#include "tasks/interop/hf_files.h"
 #include "tasks/interop/import.h"
 #include "tasks/task/single_task.h"
 #include "tests/support/catch.h"
@@ -28,7 +33,8 @@ struct Tensor {
 // The tensors of a golden, to be modified and written to another directory.
 class Edited {
  public:
-  explicit Edited(const std::string& golden) : golden_(golden) {
+  explicit Edited(const std::string& golden)
+      : config(read_bytes(hf_golden(golden) / "config.json")) {
     const SafetensorsModel model(hf_golden(golden));
     for (const std::string& name : model.names()) {
       Tensor& each = tensors[name];
@@ -39,8 +45,7 @@ class Edited {
   }
   void write(const fs::path& directory) const {
     fs::create_directories(directory);
-    fs::copy_file(hf_golden(golden_) / "config.json", directory / "config.json",
-                  fs::copy_options::overwrite_existing);
+    write_bytes(directory / "config.json", config);
     SafetensorsPlan plan;
     for (const auto& [name, each] : tensors) {
       plan.tensors.push_back(each.tensor);
@@ -56,10 +61,8 @@ class Edited {
     tensors.insert(std::move(node));
   }
 
+  std::string config;
   std::map<std::string, Tensor> tensors;
-
- private:
-  std::string golden_;
 };
 
 // What `remove` changes in the values of each tensor whose name has this end.
@@ -172,6 +175,97 @@ TEST_CASE("without the type of tokens a BERT's logits are far from those of tran
   const HfScores scores = read_scores(hf_golden("bert"));
   REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) >
           1e-2);
+}
+
+// Flags of a config.json ("": absent), and the factor of the golden's logits that transformers 5.24
+// computes with them: outputs are scaled by 1 / √model_dims, here 10.
+struct T5Head {
+  std::string golden, ties, scales;
+  double factor;
+};
+const T5Head kT5Heads[] = {{"t5", "true", "true", 1.0},
+                           {"t5", "true", "", 1.0},
+                           {"t5", "false", "true", 1.0},
+                           {"t5", "true", "false", std::sqrt(10.0)},
+                           {"t5", "false", "", std::sqrt(10.0)},
+                           {"t5_v1_1", "true", "false", 1.0},
+                           {"t5_v1_1", "false", "", 1.0},
+                           {"t5_v1_1", "true", "", std::sqrt(0.1)},
+                           {"t5_v1_1", "false", "true", std::sqrt(0.1)}};
+
+void set_flag(std::string& config, const std::string& name, const std::string& value) {
+  const std::string member = "  \"" + name + "\": ";
+  const size_t at = config.find(member), end = config.find('\n', at) + 1;
+  config.replace(at, end - at, value.empty() ? "" : member + value + ",\n");
+}
+
+// The experiment of hf.Pretrained for these files.
+ExperimentConfig t5_experiment(const fs::path& files) {
+  const auto has_head = [&] { return has_tensor(files, "lm_head.weight"); };
+  return hf_experiment(
+      model_of_hf(read_hf_config(read_file(files / "config.json"), "config.json", has_head),
+                  StackStyle::kUnrolled));
+}
+
+void require_t5_logits(const fs::path& files, const fs::path& run, const T5Head& head) {
+  ExperimentConfig config = t5_experiment(files);
+  const bool ties = head.golden == "t5";  // Its files have no lm_head.weight.
+  REQUIRE(lm_of(config).separate_embedding_tpl.has() == !ties);
+  import_hf(config, files, run);
+  HfScores scores = read_scores(hf_golden(head.golden));
+  for (float& logit : scores.logits) logit *= static_cast<float>(head.factor);
+  const std::vector<float> logits = logits_of(config, run, scores.ids, {scores.encoder_ids});
+  REQUIRE(largest_difference(logits, scores.logits) < 1e-5 * *std::ranges::max_element(logits));
+}
+
+TEST_CASE("the head of a T5 is tied if its files have none, whatever config.json calls it") {
+  for (const T5Head& head : kT5Heads) {
+    INFO(head.golden << " ties=" << head.ties << " scales=" << head.scales);
+    const TemporaryDirectory directory;
+    Edited t5(head.golden);
+    set_flag(t5.config, "tie_word_embeddings", head.ties);
+    set_flag(t5.config, "scale_decoder_outputs", head.scales);
+    t5.write(directory / "hf");
+    require_t5_logits(directory / "hf", directory / "run", head);
+    const ExperimentConfig config = t5_experiment(directory / "hf");
+    RunWith options;
+    options.of_mode<ExportOptions>().dtype = hf_dtype(head.golden);
+    export_hf(config, directory / "run", directory / "out", options);
+    require_same_tensors(directory / "hf", directory / "out");
+    REQUIRE(read_file(directory / "out/config.json") == t5.config);
+    // As the run's model says, without the file of the import.
+    fs::remove(directory / "run/hf_config.json");
+    export_hf(config, directory / "run", directory / "out", options);
+    require_same_tensors(directory / "hf", directory / "out");
+    const bool ties = head.golden == "t5", scales = ties == (head.factor == 1.0);
+    REQUIRE_THAT(read_file(directory / "out/config.json"),
+                 Contains(fmt::format("\"tie_word_embeddings\": {}", ties)) &&
+                     Contains(fmt::format("\"scale_decoder_outputs\": {}", scales)));
+    require_t5_logits(directory / "out", directory / "again", head);
+  }
+}
+
+TEST_CASE("only a T5 asks its files whether the head is tied") {
+  const TemporaryDirectory directory;
+  Edited llama("llama");
+  llama.tensors.erase("lm_head.weight");
+  llama.write(directory / "hf");
+  REQUIRE_THAT(
+      error_of([&] { import_hf(hf_experiment("llama"), directory / "hf", directory / "run"); }),
+      Contains("'lm_head.weight' is missing"));
+}
+
+TEST_CASE("whether a folder has a tensor is read from its index, or from one header") {
+  const TemporaryDirectory directory;
+  REQUIRE(!has_tensor(directory.path(), "b").has_value());
+  // The files of an index are not opened.
+  write_bytes(directory / "model.safetensors.index.json",
+              R"({"weight_map": {"b": "model-00001-of-00002.safetensors"}})");
+  REQUIRE(has_tensor(directory.path(), "b") == true);
+  REQUIRE(has_tensor(directory.path(), "model-00001-of-00002.safetensors") == false);
+  fs::copy_file(hf_golden("t5_v1_1") / "model.safetensors", directory / "model.safetensors");
+  REQUIRE(has_tensor(directory.path(), "b") == false);
+  REQUIRE(has_tensor(directory.path(), "lm_head.weight") == true);
 }
 
 TEST_CASE("missing, unexpected and wrongly shaped tensors are all named") {
