@@ -4,14 +4,17 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "core/base/process.h"
+#include "core/base/seconds.h"
 #include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/storage/block_cache.h"
+#include "core/io/storage/retry.h"
 #include "tests/support/catch.h"
 #include "tests/support/s3_server.h"
 #include "tests/support/temporary_directory.h"
@@ -185,6 +188,22 @@ TEST_CASE("reading survives transient failures, and continues in the middle of a
                    {"method": "GET", "times": 1, "do": "503", "retry_after": "0.01"}])");
   REQUIRE(read_file("s3://data/f") == bytes);
   REQUIRE(server.requests("GET", "data/f") == 4 + 2);
+}
+
+TEST_CASE("a transfer that stands still is ended soon after a request to stop") {
+  const S3Server server;
+  server.put("data/f", "text");
+  server.plant(R"([{"method": "GET", "do": "slow", "seconds": 60}])");
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread stops = start_thread([&] {
+    while (server.requests("GET") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop_asked_at = begin;
+  });
+  const std::string error = error_of([] { read_file("s3://data/f"); });
+  stops.join();
+  stop_asked_at = std::chrono::steady_clock::time_point();
+  REQUIRE_THAT(error, Contains("the server does not answer; tried for 1"));
+  REQUIRE(seconds_since(begin) < 20);
 }
 
 TEST_CASE("what cannot be read is an error that says why") {

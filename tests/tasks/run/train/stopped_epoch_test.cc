@@ -3,6 +3,7 @@
 // has the losses of the uninterrupted one, each logged once.
 #include <csignal>
 
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/mixture/mixture_input.h"
@@ -123,12 +124,16 @@ TEST_CASE("a run stopped within its first batches begins there, with the same lo
   const TemporaryDirectory whole;
   REQUIRE(run_tiny(config, whole.path()) == 0);
   const StopSignal listener(StopSignal::Answer::kReports);  // The run's own comes later.
-  for (const int at : {1, 2, 3}) {
-    INFO("batch " << at);
+  // The store of an input that waits for it may fail after the signal.
+  for (const auto [at, fails] :
+       {std::pair(1, false), std::pair(2, false), std::pair(3, false), std::pair(3, true)}) {
+    INFO("batch " << at << ", fails " << fails);
     const TemporaryDirectory stopped;
     int count = 0;
     TinyMixture::before_batch = [&] {
-      if (++count == at) std::raise(SIGTERM);
+      if (++count != at) return;
+      std::raise(SIGTERM);
+      if (fails) throw NoAccess("no answer");
     };
     const int code = run_tiny(config, stopped.path());
     TinyMixture::before_batch = {};
