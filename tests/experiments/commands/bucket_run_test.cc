@@ -136,6 +136,23 @@ TEST_CASE("a run that is told to stop while its store fails ends within seconds,
   REQUIRE(runs.losses() == runs.local_losses(8));
 }
 
+TEST_CASE("a run does not begin again where a list is out of date") {
+  const BucketRuns runs;
+  runs.server.plant(R"([{"match": "list-type", "do": "stale_list"}])");
+  successful(runs.run(kUrl, 4));
+  const Words objects = runs.server.objects();
+  REQUIRE_THAT(with_code(2, runs.run(kUrl, 8)).output,
+               Contains("s3://bucket/runs/first/metrics.jsonl is not in the store's list"));
+  const Words output{"--mode=export", "--output=s3://bucket/out"};
+  REQUIRE_THAT(with_code(2, runs.run(kUrl, 4, output)).output,
+               Contains("holds no checkpoint to export"));
+  REQUIRE(runs.server.objects() == objects);
+  runs.server.plant(R"([{"match": "list-type", "do": "stale_list"}])");  // From now on.
+  successful(runs.run(kUrl, 4, output));
+  successful(runs.run(kUrl, 8));
+  REQUIRE(runs.losses() == runs.local_losses(8));
+}
+
 TEST_CASE("a run stops when its lease is taken, or when the bucket is full") {
   const BucketRuns runs;
   const ScopedVariable often("TESSERA_UPLOAD_SECONDS", "1");
