@@ -121,12 +121,13 @@ TEST_CASE("a run stopped within its first batches begins there, with the same lo
   ExperimentConfig config = tiny_config(5);
   config.input = TinyMixture::HParams{.global_batch_size = 8, .repeat = true};
   config.eval_inputs.clear();
+  task_of(config).train.prefetch_batches = 1;  // The second batch is made during the first step.
   const TemporaryDirectory whole;
   REQUIRE(run_tiny(config, whole.path()) == 0);
   const StopSignal listener(StopSignal::Answer::kReports);  // The run's own comes later.
-  // The store of an input that waits for it may fail after the signal.
+  // After the signal, the store of the input may fail.
   for (const auto [at, fails] :
-       {std::pair(1, false), std::pair(2, false), std::pair(3, false), std::pair(3, true)}) {
+       {std::pair(1, false), std::pair(2, false), std::pair(3, false), std::pair(2, true)}) {
     INFO("batch " << at << ", fails " << fails);
     const TemporaryDirectory stopped;
     int count = 0;
