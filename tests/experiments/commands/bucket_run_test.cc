@@ -124,7 +124,7 @@ TEST_CASE("a run that is told to stop while its store fails ends within seconds,
   REQUIRE(comes_soon([&] { return runs.server.requests("PUT", "04/host_00000.h5") > 0; }));
   runs.server.plant(R"([{"do": "503", "retry_after": "100"}])");
   child.send(SIGTERM);
-  REQUIRE(comes_soon([&] { return !child.running(); }));
+  REQUIRE(comes_true([&] { return !child.running(); }, std::chrono::seconds(18)));
   INFO(child.output());
   REQUIRE(child.wait() == 1);
   REQUIRE_THAT(child.output(),
