@@ -65,7 +65,8 @@ def start_server(folder):
 
 
 # One of so many requests.
-FAULTS = [dict(method="GET", every=7, do="reset"), dict(method="PUT", every=11, do="reset"), dict(method="PUT", every=13, do="lost_reply"),
+FAULTS = [dict(method="PUT", match="partNumber", every=3, do="reset"), dict(method="POST", match="uploadId", every=2, do="lost_reply"),
+          dict(method="GET", every=7, do="reset"), dict(method="PUT", every=11, do="reset"), dict(method="PUT", every=13, do="lost_reply"),
           dict(every=17, do="500"), dict(every=19, do="503", retry_after="0.5"), dict(every=23, do="slow", seconds=2)]
 
 
@@ -83,7 +84,7 @@ def check_log(address):
     """Each kind of fault was planted, and the server refused no request but those that a condition or a missing object ends."""
     ends = collections.Counter((entry["method"], entry["status"]) for entry in json.load(urllib.request.urlopen(address + "/_log")))
     print("through the proxy:", ", ".join(f"{method} {status}: {count}" for (method, status), count in sorted(ends.items())))
-    for end in (("GET", 0), ("PUT", 0), ("GET", 500), ("PUT", 503)):
+    for end in (("GET", 0), ("PUT", 0), ("GET", 500), ("PUT", 503), ("POST", 0)):
         assert ends[end] > 0, (end, ends)
     assert {status for _, status in ends} <= {0, 200, 204, 206, 404, 412, 500, 503}, ends
 
@@ -105,7 +106,15 @@ def main():
         def get(path):
             return urllib.request.urlopen(objects + path).read()
 
-        def compare_runs(run, output):
+        def export(run, output, *more):
+            subprocess.run(command(run, "--mode=export", f"--output={output}", *more), check=True)
+
+        def compare_exports(run, local, *more):
+            export(f"s3://bucket/{run}", f"s3://bucket/{run}_out", *more)
+            for file in (folder / f"{local}_out").iterdir():
+                assert get(f"{run}_out/{file.name}") == file.read_bytes(), file
+
+        def compare_runs(run):
             killed = subprocess.Popen(command(f"s3://bucket/{run}"))
             wait_for(lambda: get(f"{run}/checkpoints/step_0000000004/index.table"))
             killed.kill()
@@ -113,19 +122,21 @@ def main():
             subprocess.run(command(f"s3://bucket/{run}"), check=True)
             subprocess.run(command(f"s3://bucket/{run}", "--mode=eval"), check=True)
             assert losses(get(f"{run}/metrics.jsonl").decode()) == losses((folder / "local/metrics.jsonl").read_text())
-            subprocess.run(command(f"s3://bucket/{run}", "--mode=export", f"--output=s3://bucket/{output}"), check=True)
-            for file in (folder / "out").iterdir():
-                assert get(f"{output}/{file.name}") == file.read_bytes(), file
+            compare_exports(run, "local")
 
+        wide = ("--set", "model_dims=512", "--set", "num_train_steps=1")  # Its files are uploaded in parts.
         try:
-            subprocess.run(command(folder / "local"), check=True)
-            subprocess.run(command(folder / "local", "--mode=export", f"--output={folder / 'out'}"), check=True)
+            for local, more in (("local", ()), ("wide", wide)):
+                subprocess.run(command(folder / local, *more), check=True)
+                export(folder / local, folder / f"{local}_out", *more)
             server, objects = start_server(folder)
             servers.append(server)
-            compare_runs("run", "out")
+            compare_runs("run")
             proxy, address = start_proxy()
             servers.append(proxy)
-            compare_runs("faulty_run", "faulty_out")
+            compare_runs("faulty_run")
+            subprocess.run(command("s3://bucket/faulty_wide", *wide), check=True)
+            compare_exports("faulty_wide", "wide", *wide)
             check_log(address)
         finally:
             for server in servers:
