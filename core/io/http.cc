@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 
 #include <fmt/format.h>
+
+#include "core/base/seconds.h"
 
 namespace tessera {
 namespace {
@@ -56,6 +59,8 @@ struct Transfer {
   CURL* curl;
   HttpReply reply = {};
   bool is_ended = false;  // By on_body.
+  curl_off_t moved = -1;  // Bytes, in both directions; and when the last was.
+  std::chrono::steady_clock::time_point moved_at = {};
 
   int status() const {
     long status = 0;
@@ -88,9 +93,12 @@ size_t add_header(char* bytes, size_t size, size_t count, void* argument) {
   return line.size();
 }
 
-int is_cancelled(void* argument, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  const auto& asked = static_cast<const Transfer*>(argument)->request.is_cancelled;
-  return asked && asked() ? 1 : 0;
+int is_cancelled(void* argument, curl_off_t, curl_off_t down, curl_off_t, curl_off_t up) {
+  auto& transfer = *static_cast<Transfer*>(argument);
+  if (std::exchange(transfer.moved, down + up) != down + up)
+    transfer.moved_at = std::chrono::steady_clock::now();
+  const auto& asked = transfer.request.is_cancelled;
+  return asked && asked(seconds_since(transfer.moved_at)) ? 1 : 0;
 }
 
 CurlList list_of(const HttpHeaders& headers) {
@@ -106,12 +114,6 @@ void set_limits(CURL* curl, const HttpRequest& request) {
   if (request.timeout_seconds > 0)
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
                      std::max(1L, static_cast<long>(request.timeout_seconds * 1e3)));
-  if (request.stall_seconds > 0) {
-    const long seconds = std::max(1L, static_cast<long>(request.stall_seconds));
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, seconds);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, seconds);
-  }
   // The variables of curl itself and of the AWS tools, for hosts with certificates of their own.
   for (const char* name : {"CURL_CA_BUNDLE", "AWS_CA_BUNDLE"})
     if (const char* file = std::getenv(name); file != nullptr && *file != '\0')
@@ -160,7 +162,9 @@ HttpReply http_request(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (code != CURLE_OK && !transfer.is_ended)
     throw NoReply(fmt::format("{} {}: {}", request.method, request.url,
-                              problem[0] != '\0' ? problem : curl_easy_strerror(code)));
+                              code == CURLE_ABORTED_BY_CALLBACK ? "the server does not answer"
+                              : problem[0] != '\0'              ? problem
+                                                                : curl_easy_strerror(code)));
   keep_handle(std::move(handle));
   return std::move(transfer.reply);
 }

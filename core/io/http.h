@@ -22,10 +22,10 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   double timeout_seconds = 30.0;  // For all of it; 0: no limit.
-  double stall_seconds = 0.0;     // The longest time without a byte; 0: no limit.
   // Not one that the server may just have closed: libcurl would send the request twice.
   bool new_connection = false;
-  std::function<bool()> is_cancelled;  // Asked at least once a second; may be empty.
+  // Asked at least once a second, with the seconds since the last byte; may be empty.
+  std::function<bool(double still)> is_cancelled;
   // Gets the body of a reply of status 2xx piece by piece, in place of HttpReply::body; may be
   // empty. Returns whether the transfer goes on.
   std::function<bool(int status, std::string_view piece)> on_body;

@@ -69,6 +69,11 @@ TEST_CASE("a stream of text from a bucket is that of the files, and resumes") {
   REQUIRE(there.cursors == here.cursors);
   REQUIRE(ids_of<StreamingTextInput>(stream("s3://data/corpus"), 5, &here) ==
           ids_of<StreamingTextInput>(stream(directory.path().string()), 5, &here));
+  // A list that is older than a file.
+  server.plant(R"([{"do": "stale_list"}])");
+  server.put("data/corpus/2.jsonl", server.get("data/corpus/2.jsonl"));
+  REQUIRE_THAT(error_of([&] { ids_of<StreamingTextInput>(stream("s3://data/corpus"), 5, &here); }),
+               Contains("the text differs from the run's: it was (3 shards"));
 }
 
 TEST_CASE("files of a bucket are named by a folder, a pattern or one URL") {

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server with the part of S3 that Tessera uses, for tests: python3 s3_server.py [--clock_offset=SECONDS]
 [--least_part=BYTES] [--most_keys=KEYS_OF_A_LIST]. It prints two ports, of the server and of another host to which it redirects, keeps objects in
-memory, and ends when its standard input is closed.
+memory, and ends when its standard input is closed. With --forward=HOST:PORT it passes requests on
+to that server after it has compared each body with the hash that is signed, and faults are planted on the way.
 
-/<bucket>/<key>   S3's API; signatures (SigV4) are checked, except those of anonymous reads of the bucket `public`
+/<bucket>/<key>   S3's API; signatures (SigV4, and Google's with its headers) are checked, except those of anonymous reads of the bucket `public`
 /_public/<bucket>/<key>   GET and HEAD as of any web server; PUT and DELETE for tests, without a signature
 /api/models/ORG/NAME/tree/REV, /ORG/NAME/resolve/REV/PATH   Hugging Face's API, of the objects hf/ORG/NAME/PATH; names
                   that begin with `private` need the token hf_test_token
-/_faults (POST)   JSON: a list of {"method", "match": regular expression of the path, "times", "do"} (do_fault)
+/_faults (POST)   JSON: a list of {"method", "match": regular expression of the path, "times", "every": one in so many requests, "do"} (do_fault)
 /_log, /_objects, /_uploads (GET)   JSON: the requests so far, the names of objects, the unfinished uploads
 """
 
 import calendar
 import hashlib
 import hmac
+import http.client
 import itertools
 import json
 import re
@@ -26,13 +28,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-KEY_ID, SECRET, HF_TOKEN = "TESTKEYID", "test/secret+key", "hf_test_token"
+HF_TOKEN = "hf_test_token"
+# By the kind of a signature: the key and its secret, the service, and the prefix of headers.
+KEYS = {"AWS4": ("TESTKEYID", "test/secret+key", "s3", "x-amz-"), "GOOG4": ("GOOGKEY", "google/secret+key", "storage", "x-goog-")}
 OPTIONS = dict(word.lstrip("-").split("=") for word in sys.argv[1:])
 CLOCK_OFFSET = float(OPTIONS.get("clock_offset", 0))
 LEAST_PART = int(OPTIONS.get("least_part", 5 << 20))
 MOST_KEYS = int(OPTIONS.get("most_keys", 1000))
+FORWARD = OPTIONS.get("forward")
 LOCK = threading.RLock()
-OBJECTS = {}  # "bucket/key": (bytes, etag, time)
+OBJECTS = {}  # "bucket/key": (bytes, etag, time, generation)
 UPLOADS = {}  # Id: ("bucket/key", {number: bytes})
 LOG, FAULTS = [], []
 NUMBERS = itertools.count(1)
@@ -94,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
         self.entry = dict(method=self.command, path=self.path, headers=headers, port=self.server.server_port,
                           has_credentials="authorization" in self.headers)
         length = int(self.headers.get("Content-Length") or 0)
-        self.fault = None
+        self.fault, self.is_google = None, False
         try:
             if not self.name.startswith("_") or self.name.startswith("_public/"):
                 with LOCK:
@@ -116,7 +121,8 @@ class Handler(BaseHTTPRequestHandler):
     def take_fault(self):
         for fault in FAULTS:
             if fault.get("method", self.command) == self.command and re.search(fault.get("match", ""), self.path):
-                if fault.setdefault("times", 1 << 30) > 0:
+                fault["seen"] = fault.get("seen", 0) + 1
+                if fault.setdefault("times", 1 << 30) > 0 and fault["seen"] % fault.get("every", 1) == 0:
                     fault["times"] -= 1
                     return fault
         return None
@@ -150,6 +156,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.object_request()
         if self.name.startswith("_"):
             return self.control()
+        if FORWARD:
+            return self.forward()
         if hugging_face := re.fullmatch(r"(api/)?(?:(?:models|datasets)/)?([^/]+/[^/]+)/(tree|resolve)/([^/]+)/?(.*)", self.name):
             return self.hugging_face(*hugging_face.groups())
         if not (self.name.split("/")[0] == "public" and self.command in ("GET", "HEAD") and not self.headers.get("Authorization")):
@@ -165,32 +173,47 @@ class Handler(BaseHTTPRequestHandler):
             reply = {"_log": LOG, "_objects": sorted(OBJECTS), "_uploads": list(UPLOADS), "_faults": FAULTS}[self.name]
             self.send(200, json.dumps(reply).encode(), {"Content-Type": "application/json"})
 
+    def forward(self):
+        if self.headers.get("x-amz-content-sha256") != hashlib.sha256(self.body).hexdigest():
+            raise Refused(400, "XAmzContentSHA256Mismatch", "The provided x-amz-content-sha256 header does not match.")
+        server = http.client.HTTPConnection(FORWARD)
+        server.request(self.command, self.path, self.body, dict(self.headers))  # With the host that is signed.
+        reply = server.getresponse()
+        headers = {name: value for name, value in reply.getheaders() if name.lower() not in ("transfer-encoding", "connection", "date", "server")}
+        data = reply.read()
+        server.close()
+        self.send_object(reply.status, data, headers)
+
     def check_signature(self):
-        given = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/((\d+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?Signature=(\w+)",
+        given = re.fullmatch(r"(AWS4|GOOG4)-HMAC-SHA256 Credential=([^/]+)/((\d+)/([^/]+)/(\w+)/(\w+)), ?SignedHeaders=([^,]+), ?Signature=(\w+)",
                              self.headers.get("Authorization") or "")
         if not given:
             raise Refused(403, "AccessDenied", "Access Denied")
-        key, scope, day, region, signed, signature = given.groups()
-        if key != KEY_ID:
+        kind, key, scope, day, region, service, end, signed, signature = given.groups()
+        key_id, secret, own_service, prefix = KEYS[kind]
+        if key != key_id:
             raise Refused(403, "InvalidAccessKeyId", "The key ID does not exist in our records.")
-        date, payload = self.headers.get("x-amz-date", ""), self.headers.get("x-amz-content-sha256", "")
+        if (service, end) != (own_service, kind.lower() + "_request"):
+            raise Refused(400, "AuthorizationHeaderMalformed", "The credential scope is not valid.")
+        self.is_google = kind == "GOOG4"
+        date, payload = self.headers.get(prefix + "date", ""), self.headers.get(prefix + "content-sha256", "")
         now = time.time() + CLOCK_OFFSET
         if abs(calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ")) - now) > 900:
             raise Refused(403, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.",
                           {"Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now))})
         if payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(self.body).hexdigest()):
             raise Refused(400, "XAmzContentSHA256Mismatch", "The provided x-amz-content-sha256 header does not match.")
-        unsigned = {name.lower() for name in self.headers if name.lower().startswith("x-amz-")} | {"host"}
-        if unsigned - set(signed.split(";")):
+        required = {name.lower() for name in self.headers if name.lower().startswith(("x-amz-", "x-goog-"))} | {"host"}
+        if required - set(signed.split(";")) or any(not name.startswith(prefix) for name in required - {"host"}):
             raise Refused(403, "AccessDenied", "There were headers present in the request which were not signed")
         pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in
                        parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
         request = "\n".join([self.command, quote(unquote(urlsplit(self.path).path), safe="/-_.~"), "&".join(map("=".join, pairs)),
                              *(name + ":" + " ".join((self.headers.get(name) or "").split()) for name in signed.split(";")),
                              "", signed, payload])
-        text = "\n".join(["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
-        secret = ("AWS4" + SECRET).encode()
-        for part in (day, region, "s3", "aws4_request"):
+        text = "\n".join([kind + "-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
+        secret = (kind + secret).encode()
+        for part in (day, region, service, end):
             secret = digest(secret, part)
         if not hmac.compare_digest(digest(secret, text).hex(), signature):
             raise Refused(403, "SignatureDoesNotMatch", "Expected the canonical request:\n" + request)
@@ -198,7 +221,9 @@ class Handler(BaseHTTPRequestHandler):
     def check_conditions(self, name):
         if self.is_fault("ignore_conditions"):
             return
-        etag = OBJECTS[name][1] if name in OBJECTS else None
+        _, etag, _, generation = OBJECTS.get(name, (b"", None, 0, "0"))
+        if self.headers.get("x-goog-if-generation-match", generation) != generation:
+            raise Refused(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
         wanted = self.headers.get("If-Match")
         if wanted and etag is None and self.command != "GET":
             raise Refused(404, "NoSuchKey", "The specified key does not exist.")
@@ -207,27 +232,34 @@ class Handler(BaseHTTPRequestHandler):
 
     def put(self, name, data, etag):
         self.check_conditions(name)
-        OBJECTS[name] = (data, etag, time.time())
+        OBJECTS[name] = (data, etag, time.time(), "%d" % (10 ** 15 + next(NUMBERS)))
+
+    def version_headers(self, name):
+        _, etag, _, generation = OBJECTS[name]
+        return {"ETag": etag, **({"x-goog-generation": generation} if self.is_google else {})}
 
     def object_request(self):
         with LOCK:
             if self.command == "PUT":
                 self.put(self.name, self.body, quoted(self.body))
-                return self.send(200, headers={"ETag": OBJECTS[self.name][1]})
+                return self.send(200, headers=self.version_headers(self.name))
             if self.command == "DELETE":
                 OBJECTS.pop(self.name, None)
                 return self.send(204)
             if self.name not in OBJECTS:
                 raise Refused(404, "NoSuchKey", "The specified key does not exist.")
             self.check_conditions(self.name)
-            data, etag, _ = OBJECTS[self.name]
-        headers, status = {"ETag": etag, "Accept-Ranges": "bytes"}, 200
+            data = OBJECTS[self.name][0]
+            headers, status = {**self.version_headers(self.name), "Accept-Ranges": "bytes"}, 200
         if found := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or ""):
             first, last = int(found[1]), min(int(found[2] or len(data)), len(data) - 1)
             if first >= len(data):
                 raise Refused(416, "InvalidRange", "The requested range is not satisfiable", {"Content-Range": "bytes */%d" % len(data)})
             headers["Content-Range"] = "bytes %d-%d/%d" % (first, last, len(data))
             status, data = 206, data[first:last + 1]
+        self.send_object(status, data, headers)
+
+    def send_object(self, status, data, headers):
         if self.is_fault("reset"):
             self.send(status, data[:len(data) // 2], {**headers, "Content-Length": str(len(data))})
             return self.reset()
@@ -237,11 +269,12 @@ class Handler(BaseHTTPRequestHandler):
         bucket, prefix = self.name.strip("/") + "/", self.query.get("prefix", "")
         after, most = self.query.get("continuation-token", ""), min(MOST_KEYS, int(self.query.get("max-keys", 1000)))
         with LOCK:
-            names = sorted(name.removeprefix(bucket) for name, (_, _, when) in OBJECTS.items() if name.startswith(bucket + prefix)
+            names = sorted(name.removeprefix(bucket) for name, (_, _, when, _) in OBJECTS.items() if name.startswith(bucket + prefix)
                            and not (self.is_fault("stale_list") and when > self.fault["planted"]))
             names = [name for name in names if name > after]
-            entries = "".join("<Contents><Key>%s</Key><Size>%d</Size><ETag>%s</ETag></Contents>" % (
-                escape(name), len(OBJECTS[bucket + name][0]), escape(OBJECTS[bucket + name][1], {'"': "&quot;"})) for name in names[:most])
+            entries = "".join("<Contents><Key>%s</Key><Size>%d</Size><ETag>%s</ETag>%s</Contents>" % (
+                escape(name), len(data), escape(etag, {'"': "&quot;"}), "<Generation>%s</Generation>" % generation if self.is_google else "")
+                for name in names[:most] for data, etag, _, generation in [OBJECTS[bucket + name]])
         more = len(names) > most
         token = "<NextContinuationToken>%s</NextContinuationToken>" % escape(names[most - 1]) if more else ""
         self.send_xml("<ListBucketResult><IsTruncated>%s</IsTruncated>%s%s</ListBucketResult>" % (str(more).lower(), token, entries))
@@ -284,7 +317,7 @@ class Handler(BaseHTTPRequestHandler):
         if not files or revision == "no_such_revision":
             raise Refused(404, "RepoNotFound", "Repository not found")
         if is_api and kind == "tree":
-            rows = [dict(type="file", path=name, size=len(data), oid=etag.strip('"')) for name, (data, etag, _) in sorted(files.items())
+            rows = [dict(type="file", path=name, size=len(data), oid=etag.strip('"')) for name, (data, etag, _, _) in sorted(files.items())
                     if name.startswith(path)]
             return self.send(200, json.dumps(rows).encode(), {"Content-Type": "application/json"})
         if path not in files:

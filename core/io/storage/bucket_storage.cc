@@ -202,8 +202,6 @@ class BucketStorage final : public BaseStorage {
                                     url_escaped(place.bucket), key);
     if (in_host && key.empty()) request.url += '/';
     if (!call.query.empty()) request.url += '?' + call.query;
-    request.timeout_seconds = 0;
-    request.stall_seconds = kStallSeconds;
     sign(request, service.credentials, service.region, std::time(nullptr), dialect_.signature);
     return request;
   }

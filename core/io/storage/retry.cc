@@ -5,14 +5,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/base/seconds.h"
 #include "core/io/environment.h"
 #include "core/io/file.h"
 
@@ -20,32 +21,29 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr Clock::time_point kNever = {};
+constexpr double kStallSeconds = 30.0, kShortPatience = 10.0;
+
+bool is_asked_to_stop() { return stop_asked_at.load() != kNever; }
 
 double patience_seconds() {
   constexpr double kDefault = 300.0;
   return environment_number("TESSERA_STORAGE_PATIENCE", kDefault, "seconds");
 }
 
-// The hosts that have answered this process.
-class KnownHosts {
- public:
-  void add(const std::string& host) {
-    const std::lock_guard lock(mutex_);
-    hosts_.insert(host);
-  }
-  bool has(const std::string& host) {
-    const std::lock_guard lock(mutex_);
-    return hosts_.contains(host);
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<std::string> hosts_;
-};
-
-KnownHosts& known_hosts() {
-  static auto* const hosts = new KnownHosts;  // Threads may outlive static objects.
-  return *hosts;
+// Notes the end of an attempt. Returns for how many seconds from `begin` its host is tried.
+double most_seconds(const std::string& host, bool has_answered, bool has_succeeded,
+                    Clock::time_point begin, double patience) {
+  static std::mutex mutex;
+  // Since when those that have answered fail. Threads may outlive static objects.
+  static auto* const hosts = new std::map<std::string, Clock::time_point>;
+  const std::lock_guard lock(mutex);
+  if (!has_answered && !hosts->contains(host)) return std::min(patience, kShortPatience);
+  Clock::time_point& failing = (*hosts)[host];
+  if (has_succeeded || failing == kNever) failing = has_succeeded ? kNever : begin;
+  if (!is_asked_to_stop()) return patience;
+  const std::chrono::duration<double> since = std::max(stop_asked_at.load(), failing) - begin;
+  return std::min(patience, since.count() + kShortPatience);
 }
 
 // Full jitter: many hosts that failed together must not come back together.
@@ -67,37 +65,40 @@ double retry_after_of(const HttpReply& reply) {
 
 }  // namespace
 
+std::atomic<Clock::time_point> stop_asked_at = kNever;
+
 bool retry(const std::function<bool(double* retry_after)>& attempt, const std::string& host,
            const std::string& what) {
-  constexpr double kUnknownHost = 10.0, kTold = 10.0;
   constexpr int kMostDoublings = 12;
   const double patience = patience_seconds();
   const auto begin = Clock::now();
   bool told = false;
   for (int i = 0;; ++i) {
+    const bool stops = is_asked_to_stop();
     double asked = 0.0;
-    std::string problem = "the store is busy";
-    const auto elapsed = [&] {
-      return std::chrono::duration<double>(Clock::now() - begin).count();
-    };
+    bool done = false;
+    std::string problem;
     try {
-      const bool done = attempt(&asked);
-      known_hosts().add(host);
-      if (done) return true;
+      done = attempt(&asked);
     } catch (const NoReply& error) {
       problem = error.what();
     }
-    const double most = known_hosts().has(host) ? patience : std::min(patience, kUnknownHost);
+    const double most = most_seconds(host, problem.empty(), done, begin, patience);
+    if (done) return true;
+    if (stops) asked = std::min(asked, 1.0);
     const double delay = std::max(asked, delay_seconds(std::min(i, kMostDoublings), patience));
-    if (elapsed() + delay > most) {
-      if (problem == "the store is busy") return false;
-      throw NoAccess(fmt::format("{}: {}; tried for {:.0f} s", what, problem, elapsed()));
-    }
-    if (!told && elapsed() > kTold) {
-      fmt::print(stderr, "note: {}: {}; trying again for {:.0f} s\n", what, problem, most);
+    const double elapsed = seconds_since(begin);
+    if (elapsed + delay > most && problem.empty()) return false;
+    if (elapsed + delay > most)
+      throw NoAccess(fmt::format("{}: {}; tried for {:.0f} s", what, problem, elapsed));
+    if (!told && elapsed > kShortPatience) {
+      fmt::print(stderr, "note: {}: {}; trying again for {:.0f} s\n", what,
+                 problem.empty() ? "the store is busy" : problem, most);
       told = true;
     }
-    std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+    for (const auto end = in_seconds(delay); Clock::now() < end && is_asked_to_stop() == stops;)
+      std::this_thread::sleep_until(std::min(end, in_seconds(0.1)));
+    if (is_asked_to_stop() != stops) i = 0;
   }
 }
 
@@ -109,6 +110,10 @@ HttpReply send_with_retries(const std::function<HttpRequest()>& make, const std:
   retry(
       [&](double* retry_after) {
         if (!std::exchange(is_first, false)) request = make();
+        request.timeout_seconds = 0;
+        request.is_cancelled = [](double still) {
+          return still > (is_asked_to_stop() ? kShortPatience : kStallSeconds);
+        };
         reply = http_request(request);
         *retry_after = retry_after_of(reply);
         return !is_transient(reply.status);
@@ -136,8 +141,6 @@ HttpReply read_range(const std::function<HttpRequest(const HttpHeaders& range)>&
     skipped = 0;
     HttpRequest request =
         make({{"range", fmt::format("bytes={}-{}", unwanted, offset + std::ssize(bytes) - 1)}});
-    request.timeout_seconds = 0;
-    request.stall_seconds = kStallSeconds;
     request.on_body = take;
     return request;
   };

@@ -3,6 +3,8 @@
 // 429 or 5xx, or an answer that asks for it; and ranges of objects, which are read by them.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,7 +18,8 @@ namespace tessera {
 // Sends what `make` returns, which is called for each attempt, because a signature has a date.
 // Attempts are repeated with growing, random delays, or those that Retry-After asks for, until
 // $TESSERA_STORAGE_PATIENCE seconds (300) have passed; 10 at most for a host that never answered,
-// whose name may be wrong. Returns the last reply. Error that begins with `what` if there is none.
+// whose name may be wrong, or that fails after a request to stop. Returns the last reply. Error
+// that begins with `what` if there is none.
 HttpReply send_with_retries(const std::function<HttpRequest()>& make, const std::string& what);
 
 // Calls `attempt` until it returns true, by the rules above. It throws NoReply to be called again.
@@ -30,7 +33,7 @@ bool retry(const std::function<bool(double* retry_after)>& attempt, const std::s
 HttpReply read_range(const std::function<HttpRequest(const HttpHeaders& range)>& make,
                      const std::string& what, int64_t offset, std::span<std::byte> bytes);
 
-// The time that a transfer may stand still before it is begun again.
-inline constexpr double kStallSeconds = 30.0;
+// When this process was asked to stop, which a handler of signals sets; zero: it was not.
+extern std::atomic<std::chrono::steady_clock::time_point> stop_asked_at;
 
 }  // namespace tessera

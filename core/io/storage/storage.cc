@@ -98,9 +98,7 @@ std::string path_or_url(std::string_view path, std::string_view what) {
 }
 
 bool path_exists(const fs::path& path) {
-  if (!is_url(path)) return fs::exists(path);
-  const std::string url = path.string();
-  return storage_of(url).find(url).has_value();
+  return is_url(path) ? storage_of(path.native()).find(path).has_value() : fs::exists(path);
 }
 
 BaseStorage& storage_of(std::string_view url) {

@@ -67,14 +67,24 @@ void wait_for_shards(const fs::path& place, const std::vector<ShardBytes>& shard
 // A step that --checkpoint=auto-fallback has set aside has its index table by this name.
 std::string aside_table() { return fmt::format("damaged_{}", kCheckpointIndexTableName); }
 
+// Returns the folders of these objects, and whether they have an object of one of these names,
+// which is looked for: a list may be older than the last object.
+std::map<fs::path, bool> folders_with(const std::vector<std::string>& names,
+                                      const std::vector<ObjectInfo>& objects) {
+  std::map<fs::path, bool> folders;
+  for (const fs::path object : objects | std::views::transform(&ObjectInfo::url))
+    folders[object.parent_path()] |= std::ranges::count(names, object.filename().string()) > 0;
+  for (auto& [folder, has_one] : folders)
+    for (const std::string& name : names) has_one = has_one || path_exists(folder / name);
+  return folders;
+}
+
 std::vector<int64_t> steps_in_store(const std::string& url) {
   std::vector<int64_t> steps;
-  for (const ObjectInfo& object : storage_of(url).list(url + "/")) {
-    const fs::path name = object.url.substr(url.size() + 1);
-    const auto step = step_of(name.parent_path().string());
-    if (step && name.filename() == kCheckpointIndexTableName) steps.push_back(*step);
-  }
-  std::ranges::sort(steps);
+  for (const auto& [folder, is_whole] :
+       folders_with({kCheckpointIndexTableName}, storage_of(url).list(url + "/")))
+    if (const auto step = step_of(folder.lexically_relative(url).string()); step && is_whole)
+      steps.push_back(*step);
   return steps;
 }
 
@@ -286,12 +296,9 @@ void CheckpointStore::remove_unfinished() const {
   if (!is_url(directory_)) return remove_temporaries(directory_);
   BaseStorage& storage = storage_of(directory_.native());
   const std::vector<ObjectInfo> objects = storage.list(directory_.string() + "/");
-  std::set<fs::path> whole;
-  for (const fs::path object : objects | std::views::transform(&ObjectInfo::url))
-    if (object.filename() == kCheckpointIndexTableName || object.filename() == aside_table())
-      whole.insert(object.parent_path());
+  const auto whole = folders_with({kCheckpointIndexTableName, aside_table()}, objects);
   for (const ObjectInfo& object : objects)
-    if (!whole.contains(fs::path(object.url).parent_path())) storage.remove(object.url);
+    if (!whole.at(fs::path(object.url).parent_path())) storage.remove(object.url);
 }
 
 // Renames first, so that a partly removed checkpoint is never listed.

@@ -154,7 +154,15 @@ void RemoteRun::prepare() {
     fs::create_directory(directory_);
   }
   write_file_atomically(directory_ / kRunUrlName, url_);
-  download();
+  try {
+    download();
+    const std::string log = url_ + "/metrics.jsonl";
+    if (lease_ && !fs::exists(directory_ / "metrics.jsonl") && path_exists(log))
+      fail("{} is not in the store's list of objects, which is out of date; try again soon", log);
+  } catch (...) {
+    if (lease_ && !lease_->was_known()) lease_->release();
+    throw;
+  }
 }
 
 void RemoteRun::take_lease() {

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/process.h"
 #include "core/base/terminal.h"
+#include "core/io/storage/retry.h"
 #include "tasks/run/log/run_log.h"
 
 namespace tessera {
@@ -19,14 +20,16 @@ namespace {
 
 // Any thread may receive a signal.
 std::atomic<int> received = 0;
-static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(decltype(stop_asked_at)::is_always_lock_free);
 std::mutex mutex;  // Guards the variables below.
 int listeners = 0;
 int stoppers = 0;  // Listeners that stop the run.
 bool heeded = false;
 struct sigaction before[std::size(kStopSignals)];
 
-extern "C" void on_stop_signal(int signal) { received = signal; }
+extern "C" void on_stop_signal(int signal) {
+  if (received.exchange(signal) == 0) stop_asked_at = std::chrono::steady_clock::now();
+}
 
 constexpr std::chrono::milliseconds kLongWait{500};
 // For this long after this process was suspended, its waits do not show that others are missing.
@@ -39,6 +42,7 @@ StopSignal::StopSignal(Answer answer) : answer_(answer) {
   if (answer_ == Answer::kStops) ++stoppers;
   if (++listeners > 1) return;
   received = 0;
+  stop_asked_at = std::chrono::steady_clock::time_point();
   heeded = false;
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;

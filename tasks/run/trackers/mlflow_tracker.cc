@@ -79,7 +79,7 @@ HttpReply MlflowTracker::request(std::string_view method, const std::string& pat
                       .headers = {{"Content-Type", "application/json"}},
                       .body = body,
                       .timeout_seconds = p_.timeout_seconds,
-                      .is_cancelled = [this] { return is_abandoned(); }};
+                      .is_cancelled = [this](double) { return is_abandoned(); }};
   const std::string token = environment("MLFLOW_TRACKING_TOKEN"),
                     user = environment("MLFLOW_TRACKING_USERNAME");
   if (!user.empty())

@@ -281,7 +281,12 @@ class Trainer final : public BaseRun {
   };
   // All processes learn that one cannot make another step before any would wait for it in a step.
   Outlook agreed_outlook(const StopSignal& stop) {
-    const int64_t has_batch = session_.input().await_next() ? 1 : 0;
+    int64_t has_batch = 0;
+    try {
+      has_batch = session_.input().await_next() ? 1 : 0;
+    } catch (const Error&) {  // Its store does not answer, say: the state is saved all the same.
+      if (stop.requested() == 0) throw;
+    }
     const int signal = std::max(look_at_directory(), stop.requested());
     const int64_t agreed =
         processes_.all_reduce_max(2 * signal + has_batch, fmt::format("step {}", started() + 1));

@@ -125,6 +125,34 @@ TEST_CASE("what killed saves left in a bucket is not listed, and the next writer
   REQUIRE(run.objects().size() == 4);
 }
 
+// A list that is older than the last objects, or the last object, of a step.
+TEST_CASE("a list that is out of date neither damages nor removes a checkpoint") {
+  const RunInBucket run;
+  run.add(5);
+  const auto begin_stale_lists = [&] {
+    run.server().plant(R"([{"match": "list-type", "do": "stale_list"}])");
+  };
+  const auto next_writer_removes_nothing = [&](size_t objects) {
+    const CheckpointSaver next(run.store(), {});
+    REQUIRE(run.objects().size() == objects);
+  };
+  begin_stale_lists();
+  run.add(6);
+  REQUIRE(run.store().steps() == Steps{5});
+  next_writer_removes_nothing(8);
+  run.add(6, 20);  // A run that has continued from step 5 replaces it.
+  run.server().plant("[]");
+  REQUIRE(holds(run.store().open(6), CheckpointCase(6, 20)));
+  begin_stale_lists();
+  run.server().put(step_name(6, "index.table"), run.server().get(step_name(6, "index.table")));
+  REQUIRE(run.store().steps() == Steps{5, 6});
+  next_writer_removes_nothing(8);
+  REQUIRE(holds(run.store().open(6), CheckpointCase(6, 20)));
+  run.store().set_aside(6);
+  REQUIRE(run.store().steps() == Steps{5});
+  next_writer_removes_nothing(8);
+}
+
 TEST_CASE("damage in a bucket is noticed, and the checkpoint can be set aside") {
   const RunInBucket run;
   run.add(5);

