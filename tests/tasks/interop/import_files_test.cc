@@ -164,19 +164,6 @@ TEST_CASE("a BERT with the tensors of old files and of other heads is read") {
                Contains("'classifier.bias' is not a tensor of this model"));
 }
 
-TEST_CASE("without the type of tokens a BERT's logits are far from those of transformers") {
-  const TemporaryDirectory directory;
-  Edited bert("bert");
-  auto& types = bert.tensors.at("bert.embeddings.token_type_embeddings.weight").values;
-  std::fill_n(types.begin(), 12, 0.0f);
-  bert.write(directory / "hf");
-  const ExperimentConfig config = hf_experiment("bert");
-  import_hf(config, directory / "hf", directory / "run");
-  const HfScores scores = read_scores(hf_golden("bert"));
-  REQUIRE(largest_difference(logits_of(config, directory / "run", scores.ids), scores.logits) >
-          1e-2);
-}
-
 // Flags of a config.json ("": absent), and the factor of the golden's logits that transformers 5.24
 // computes with them: outputs are scaled by 1 / √model_dims, here 10.
 struct T5Head {
