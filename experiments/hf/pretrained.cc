@@ -68,8 +68,7 @@ HfConfig config_of(const Pretrained& e) {
         "hf.Pretrained needs a Hugging Face directory with a config.json; give it with --set "
         "path=DIR");
   const std::string path = path_or_url(e.path, "path");
-  const std::filesystem::path file =
-      local_copy(path, [](auto name) { return name == "config.json"; }) / "config.json";
+  const auto file = local_copy(path, [](auto n) { return n == "config.json"; }) / "config.json";
   HfConfig config = read_hf_config(read_file(file), file.string(),
                                    [&] { return has_tensor(path, "lm_head.weight"); });
   const Template<BasePositionEmbedding>& positions = config.model.lm.position_emb_tpl;

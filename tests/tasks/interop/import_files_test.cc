@@ -221,7 +221,7 @@ TEST_CASE("the head of a T5 is tied if its files have none, whatever config.json
     require_same_tensors(directory / "hf", directory / "out");
     REQUIRE(read_file(directory / "out/config.json") == t5.config);
     // As the run's model says, without the file of the import.
-    fs::remove(directory / "run/hf_config.json");
+    fs::remove(directory / "run" / "hf_config.json");
     export_hf(config, directory / "run", directory / "out", options);
     require_same_tensors(directory / "hf", directory / "out");
     const bool ties = head.golden == "t5", scales = ties == (head.factor == 1.0);
