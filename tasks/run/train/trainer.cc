@@ -29,8 +29,6 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
 // The channel on which ProcessGroup agrees about saving; steps use channel 0.
@@ -255,7 +253,7 @@ class Trainer final : public BaseRun {
   }
 
   // The directory that a run writes to.
-  const fs::path& files() const { return guard_ ? guard_->held() : directory_; }
+  const std::filesystem::path& files() const { return guard_ ? guard_->held() : directory_; }
 
   // 0, or kDirectoryChanged in this process.
   int look_at_directory() {
@@ -465,7 +463,7 @@ class Trainer final : public BaseRun {
   TrainOptions options_;
   Device& device_;  // The first device; the others are of the same kind.
   ProcessGroup& processes_;
-  fs::path directory_;
+  std::filesystem::path directory_;
   std::unique_ptr<RunLock> lock_;  // Null in processes other than process 0.
   std::string hparams_toml_;
   std::unique_ptr<RunGuard> guard_;
