@@ -220,7 +220,7 @@ TEST_CASE("the head of a T5 is tied if its files have none, whatever config.json
     export_hf(config, directory / "run", directory / "out", options);
     require_same_tensors(directory / "hf", directory / "out");
     REQUIRE(read_file(directory / "out/config.json") == t5.config);
-    // As the run's model says, without the file of the import.
+    // Without the file of the import the run's model tells whether the head is tied.
     fs::remove(directory / "run" / "hf_config.json");
     export_hf(config, directory / "run", directory / "out", options);
     require_same_tensors(directory / "hf", directory / "out");
