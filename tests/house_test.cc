@@ -119,7 +119,7 @@ TEST_CASE("no file exceeds the maximum length") {
 
 // Lines of source by folder, which issues say by how much they may raise. Words of the documents.
 const std::map<std::string, int64_t> kMostLines = {
-    {"core", 51840},   {"layers", 6250},      {"tasks", 39310},       {"inputs", 16640},
+    {"core", 51840},   {"layers", 6250},      {"tasks", 39340},       {"inputs", 16640},
     {"plugins", 5350}, {"experiments", 4140}, {"plugins/cuda", 17930}};
 constexpr int64_t kMostWords = 65040;
 

@@ -100,6 +100,38 @@ void read_tensor(const HfFiles& files, const HfTensor& tensor, const ParameterTa
   }
 }
 
+// The values of a head that files hold beside a table to which their config.json ties it.
+// transformers 5 does not tie them if they differ.
+void require_copy(const HfFiles& files, const std::string& head, const HfTensor& tied) {
+  std::vector<float> values, others;
+  const int64_t at_a_time = std::min<int64_t>(kFileValuesAtATime, tied.elements());
+  bool is_copy = files.find(head)->shape == tied.shape;
+  for (int64_t first = 0; is_copy && first < tied.elements(); first += at_a_time) {
+    values.resize(static_cast<size_t>(std::min(at_a_time, tied.elements() - first)));
+    others.resize(values.size());
+    files.read(tied.name, first, values);
+    files.read(head, first, others);
+    is_copy = values == others;
+  }
+  if (!is_copy)
+    fail(
+        "{}: config.json ties the head to the table of embeddings, but '{}' has other values than "
+        "'{}'; set \"tie_word_embeddings\": false in config.json, or remove the tensor",
+        files.directory().string(), head, tied.name);
+}
+
+void require_tied_head(const HfFiles& files, const std::vector<HfTensor>& tensors,
+                       const ParameterTable& table) {
+  for (const HfTensor& tensor : tensors) {
+    if (tensor.parts.size() != 1 ||
+        !table.at(tensor.parts[0].parameter).path.ends_with("softmax.w"))
+      continue;
+    for (const std::string& name : files.names())
+      if (name != tensor.name && (name == "lm_head.weight" || name.ends_with("decoder.weight")))
+        require_copy(files, name, tensor);
+  }
+}
+
 class Import final : public BaseRun {
  public:
   Import(const RunContext& context, const ImportOptions& options)
@@ -171,7 +203,9 @@ class Import final : public BaseRun {
           "{} has no values for {}; import with --exp=hf.Pretrained, then set task.train.init_from",
           options_.input.string(), fmt::join(others, ", "));
     read_tokenizer(model.theirs.lm.vocab_size.get());
-    return match_hf_tensors(hf_tensors(model, table), files_, model);
+    const auto tensors = match_hf_tensors(hf_tensors(model, table), files_, model);
+    require_tied_head(files_, tensors, table);
+    return tensors;
   }
 
   HfModel model_as_in(const HfConfig& file, const ExperimentConfig& config) {

@@ -133,6 +133,27 @@ TEST_CASE("files of a bare model with leftover tensors of old releases are read"
           1e-4);
 }
 
+TEST_CASE("a head that is not the table to which config.json ties it is an error") {
+  const std::vector<std::pair<std::string, std::string>> heads = {
+      {"gpt2", "lm_head.weight"}, {"bert", "cls.predictions.decoder.weight"}};
+  for (const auto& [golden, head] : heads) {
+    INFO(golden);
+    const TemporaryDirectory directory;
+    Edited model(golden);
+    model.tensors[head] = model.tensors.at(
+        golden == "gpt2" ? "transformer.wte.weight" : "bert.embeddings.word_embeddings.weight");
+    model.write(directory / "copy");
+    import_hf(hf_experiment(golden), directory / "copy", directory / "run");
+    model.tensors[head].values.back() += 1.0f;
+    model.write(directory / "other");
+    REQUIRE_THAT(
+        error_of([&, name = golden] {
+          import_hf(hf_experiment(name), directory / "other", directory / "other_run");
+        }),
+        Contains("'" + head + "' has other values than") && Contains("tie_word_embeddings"));
+  }
+}
+
 TEST_CASE("a BERT with the tensors of old files and of other heads is read") {
   const TemporaryDirectory directory;
   Edited bert("bert");
