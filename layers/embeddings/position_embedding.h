@@ -41,6 +41,7 @@ class PositionalEmbedding final : public BasePositionEmbedding {
   HParams p_;
 };
 
+// Positions are below the length of a row: only these rows of the table are sent to other devices.
 class TrainablePositionalEmbedding final : public BasePositionEmbedding {
  public:
   struct HParams {

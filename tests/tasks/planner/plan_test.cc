@@ -9,6 +9,9 @@
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 
+#include "layers/embeddings/position_embedding.h"
+#include "layers/models/language_model.h"
+#include "layers/models/transformer.h"
 #include "tasks/run/train/train_session.h"
 #include "tasks/task/config/experiment.h"
 #include "tests/support/catch.h"
@@ -27,6 +30,15 @@ Json parsed(const std::string& text) {
   return json;
 }
 
+Plan plan_of(const ExperimentConfig& config) {
+  const TemporaryDirectory directory;
+  TinyDevices devices;
+  ProcessGroup alone;
+  Session session(config, {.run_directory = directory.path(), .allocates = false},
+                  devices.in_order(), alone);
+  return make_plan(session.compiled_step());
+}
+
 Plan plan_of(const MeshConfig& mesh, Strategy strategy, int64_t microbatches = 1,
              DType reduce = DType::kF32) {
   ExperimentConfig config = tiny_config();
@@ -34,12 +46,7 @@ Plan plan_of(const MeshConfig& mesh, Strategy strategy, int64_t microbatches = 1
   task_of(config).dtypes = DTypePolicy{.compute = DType::kBF16, .reduce = reduce};
   config.mesh = mesh;
   config.rules = strategy_rules(strategy);
-  const TemporaryDirectory directory;
-  TinyDevices devices;
-  ProcessGroup alone;
-  Session session(config, {.run_directory = directory.path(), .allocates = false},
-                  devices.in_order(), alone);
-  return make_plan(session.compiled_step());
+  return plan_of(config);
 }
 
 Plan fully_sharded() {
@@ -120,6 +127,25 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   REQUIRE(source.size() == 2);
   REQUIRE(source.at("all_gather").starts_with("layers/feed_forward/feed_forward.cc:"));
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
+}
+
+TEST_CASE("of a table of positions the rows of a sequence are sent, however many it has") {
+  const auto sent = [](int64_t rows) {
+    ExperimentConfig config = tiny_config();
+    auto& lm =
+        task_of(config).model.as<LanguageModel::HParams>().lm_tpl.as<TransformerLm::HParams>();
+    lm.position_emb_tpl = TrainablePositionalEmbedding::HParams{.max_seq_length = rows};
+    config.mesh = {.ici_mesh_shape = {1, 4, 1}};
+    config.rules = strategy_rules(Strategy::kFullySharded);
+    std::map<std::string, int64_t> bytes;  // By op.
+    for (const PlannedCollective& one : plan_of(config).collectives)
+      if (one.path == "lm.position_emb") bytes[one.op] += one.bytes_per_step();
+    return bytes;
+  };
+  const auto bytes = sent(16);
+  REQUIRE(bytes.at("all_gather") > 0);
+  REQUIRE(bytes.at("reduce_scatter") > 0);
+  REQUIRE(sent(4096) == bytes);
 }
 
 bool is_vector(const PlannedCollective& one) {
