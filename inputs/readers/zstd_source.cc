@@ -16,7 +16,7 @@ class ZstdSource final : public CompressedSource {
       : CompressedSource(std::move(compressed), "zstd"),
         stream_(ZSTD_createDStream(), ZSTD_freeDStream) {
     if (stream_ == nullptr) fail_memory();
-    // For `zstd --long=31`. Of a window only what text fills takes memory.
+    // For `zstd --long=31`. A window takes memory only as text fills it.
     ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, 31);
   }
 

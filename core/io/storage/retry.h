@@ -18,8 +18,8 @@ namespace tessera {
 // Sends what `make` returns, which is called for each attempt, because a signature has a date.
 // Attempts are repeated with growing, random delays, or those that Retry-After asks for, until
 // $TESSERA_STORAGE_PATIENCE seconds (300) have passed; 10 at most for a host that never answered,
-// whose name may be wrong, or that fails after a request to stop. Returns the last reply. Error
-// that begins with `what` if there is none.
+// whose name may be wrong, or that fails after a request to stop. Returns the last reply. Throws
+// NoAccess, whose message begins with `what`, if the host did not reply.
 HttpReply send_with_retries(const std::function<HttpRequest()>& make, const std::string& what);
 
 // Calls `attempt` until it returns true, by the rules above. It throws NoReply to be called again.

@@ -129,7 +129,8 @@ TEST_CASE("FSDP's gathers and scatters are attributed to the layer that reads th
   REQUIRE(source.at("reduce_scatter") == source.at("all_gather"));
 }
 
-TEST_CASE("of a table of positions the rows of a sequence are sent, however many it has") {
+TEST_CASE(
+    "only the rows of positions that a sequence uses are sent, whatever the size of the table") {
   const auto sent = [](int64_t rows) {
     ExperimentConfig config = tiny_config();
     auto& lm =
