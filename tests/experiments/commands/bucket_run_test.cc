@@ -93,6 +93,14 @@ TEST_CASE("a run in a bucket is that of a directory, and is read from there") {
   REQUIRE(fs::is_empty(runs.server.cache() / "runs"));
 }
 
+// After step 2 was saved and step 4 was not.
+void require_resume_at_2(const BucketRuns& runs) {
+  runs.server.plant("[]");
+  REQUIRE(runs.steps().back() == "step_0000000002");
+  REQUIRE_THAT(successful(runs.run(kUrl, 8)).output, Contains("restored step 2"));
+  REQUIRE(runs.losses() == runs.local_losses(8));
+}
+
 TEST_CASE("a run that is killed while it saves resumes from the bucket, and excludes another") {
   const BucketRuns runs;
   runs.server.plant(
@@ -110,10 +118,7 @@ TEST_CASE("a run that is killed while it saves resumes from the bucket, and excl
     child.send(SIGKILL);
     child.wait();
   }
-  runs.server.plant("[]");
-  REQUIRE(runs.steps().back() == "step_0000000002");
-  REQUIRE_THAT(successful(runs.run(kUrl, 8)).output, Contains("restored step 2"));
-  REQUIRE(runs.losses() == runs.local_losses(8));
+  require_resume_at_2(runs);
 }
 
 TEST_CASE("a run that is told to stop while its store fails ends within seconds, and resumes") {
@@ -130,10 +135,7 @@ TEST_CASE("a run that is told to stop while its store fails ends within seconds,
   REQUIRE_THAT(child.output(),
                Contains("cannot save the checkpoint of step 4: s3://bucket/runs/first/") &&
                    Contains("the last files of s3://bucket/runs/first are only in "));
-  runs.server.plant("[]");
-  REQUIRE(runs.steps().back() == "step_0000000002");
-  REQUIRE_THAT(successful(runs.run(kUrl, 8)).output, Contains("restored step 2"));
-  REQUIRE(runs.losses() == runs.local_losses(8));
+  require_resume_at_2(runs);
 }
 
 TEST_CASE("a run does not begin again where a list is out of date") {
